@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import Message as Message
 
 from podyard.api.gen.k8s.io.api.admissionregistration.v1 import generated_pb2 as admissionregistration_v1
 from podyard.api.gen.k8s.io.api.apps.v1 import generated_pb2 as apps_v1
