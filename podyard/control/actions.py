@@ -1,0 +1,89 @@
+"""What a reconcile function may want done: plain frozen records, carried out by the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from podyard.api.types import Key, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object. That it exists already is no error: a lost answer led to this retry."""
+
+    obj: Message
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Replace an object as read; `Conflict` requeues the key."""
+
+    obj: Message
+    subresource: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Patch an object.
+
+    Attributes:
+        body: plain data in the form of `patch_type`.
+        subresource: empty or "status".
+    """
+
+    kind: type[Message]
+    key: Key
+    body: Mapping[str, Any] | list[Any]
+    subresource: str = ""
+    patch_type: str = "application/merge-patch+json"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete one incarnation of an object; that it is gone already is no error.
+
+    Attributes:
+        grace_s: None leaves it to the object; 0 deletes at once.
+    """
+
+    kind: type[Message]
+    key: Key
+    uid: str
+    grace_s: int | None = None
+    resource_version: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Record an event about an object."""
+
+    about: Message
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Look at this key again after so many cluster seconds."""
+
+    delay_s: float
+
+
+Action = Create | Update | Patch | Delete | Emit | RequeueAfter
+Actions = list[Action]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What carrying out a list of actions led to."""
+
+    requeue_after_s: float | None = None
+    conflict: bool = False
+    written: list[tuple[type[Message], int]] = field(default_factory=list)

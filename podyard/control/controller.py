@@ -1,0 +1,304 @@
+"""The one async shell of all controllers.
+
+Pop a key, wait until the informers have seen this key's own last write, build a view, decide,
+carry out. Because of that wait nothing is ever created twice, without upstream's "expectations".
+Every reconcile gets an id that its log lines and events carry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import structlog
+
+from podyard.api import errors
+from podyard.api.errors import ApiError
+from podyard.api.types import Key, Message
+from podyard.base import clock, ids, log, metrics
+from podyard.base.backoff import Backoff
+from podyard.client.client import Client
+from podyard.client.informer import Informer, InformerSet, key_of
+from podyard.client.recorder import Recorder
+from podyard.control.actions import Action, Create, Delete, Emit, Outcome, Patch, RequeueAfter, Update
+from podyard.control.queue import WorkQueue
+from podyard.control.spec import ControllerSpec
+from podyard.control.view import View
+
+# Upstream's item back-off of rate-limited queues: 5 ms doubling to 1000 s. Ours ends at 60 s:
+# a learner who mends the cause should not wait a quarter of an hour.
+_BACKOFF = Backoff(base_s=0.005, cap_s=60.0)
+_BARRIER_TIMEOUT_S = 5.0
+# Creates and deletes of one reconcile start one by one, then twice as many: a systematic error
+# shows at the first, not after a thousand.
+_SLOW_START = 1
+
+_DEPTH = metrics.gauge("workqueue_depth", "Current depth of workqueue", ("name",))
+_RECONCILES = metrics.counter("podyard_reconciles_total", "Reconciles by outcome", ("controller", "outcome"))
+_DURATION = metrics.histogram("workqueue_work_duration_seconds", "Time to process an item", ("name",))
+
+
+def namespace_index(obj: Any) -> tuple[str, ...]:
+    return (obj.metadata.namespace,)
+
+
+def owner_index(obj: Any) -> tuple[str, ...]:
+    """The uid of the controller that owns an object."""
+    return tuple(owner.uid for owner in obj.metadata.ownerReferences if owner.controller)
+
+
+class Controller:
+    """Runs one controller.
+
+    Args:
+        spec: what to run.
+        client: writes.
+        informers: shared by the process; this controller's kinds are added to it.
+        recorder: for events.
+    """
+
+    def __init__(
+        self, spec: ControllerSpec, client: Client, informers: InformerSet, recorder: Recorder
+    ) -> None:
+        self.spec = spec
+        self._client = client
+        self._recorder = recorder
+        self._queue: WorkQueue[Key] = WorkQueue(_BACKOFF)
+        self._wake = asyncio.Event()
+        self._active = False
+        self._logger = log.get_logger(f"controller.{spec.name}")
+        self._listers: dict[type[Message], Informer[Any]] = {}
+        # The barrier: key -> what was written for it and not yet seen.
+        self._unseen: dict[Key, list[tuple[type[Message], int]]] = {}
+        for kind in spec.kinds:
+            informer = informers.of(kind)
+            informer.add_index("namespace", namespace_index)
+            informer.add_index("owner", owner_index)
+            for name, function in spec.indexes.get(kind, {}).items():
+                informer.add_index(name, function)
+            self._listers[kind] = informer
+        for kind in spec.kinds:
+            self._listers[kind].on_change(self._enqueuer(kind))
+
+    async def run(self) -> None:
+        """Works for ever; ends by cancellation only."""
+        for informer in self._listers.values():
+            await informer.synced.wait()
+        self._active = True
+        for obj in self._listers[self.spec.for_]:
+            self._queue.add(key_of(obj))
+        self._wake.set()
+        async with asyncio.TaskGroup() as group:
+            for number in range(self.spec.workers):
+                group.create_task(self._worker(), name=f"{self.spec.name}-{number}")
+
+    def _enqueuer(self, kind: type[Message]) -> Callable[[Any, Any], None]:
+        keys_of = self._keys_function(kind)
+
+        def on_change(old: Any, new: Any) -> None:
+            for key in keys_of(old, new):
+                self._queue.add(key)
+            if len(self._queue):
+                self._wake.set()
+
+        return on_change
+
+    def _keys_function(self, kind: type[Message]) -> Callable[[Any, Any], list[Key]]:
+        spec = self.spec
+        main = kind is spec.for_
+        owned = kind in spec.owns
+        mapped = spec.maps.get(kind)
+
+        def keys(old: Any, new: Any) -> list[Key]:
+            found: list[Key] = [key_of(new if new is not None else old)] if main else []
+            if owned:
+                for obj in (old, new):
+                    found.extend(self._owner_keys(obj))
+            if mapped is not None:
+                found.extend(mapped(old, new, View(self._listers, clock.now_s())))
+            return found
+
+        return keys
+
+    def _owner_keys(self, obj: Any) -> list[Key]:
+        if obj is None:
+            return []
+        kind = self.spec.for_.DESCRIPTOR.name
+        namespace = obj.metadata.namespace
+        return [
+            Key(namespace, owner.name)
+            for owner in obj.metadata.ownerReferences
+            if owner.controller and owner.kind == kind
+        ]
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._next()
+            started_s = clock.real_monotonic_s()
+            try:
+                await self._reconcile(key)
+            finally:
+                self._queue.done(key)
+                if len(self._queue):
+                    self._wake.set()
+                _DURATION.labels(self.spec.name).observe(clock.real_monotonic_s() - started_s)
+
+    async def _next(self) -> Key:
+        while True:
+            self._queue.advance(clock.now_s())
+            key = self._queue.take()
+            if key is not None:
+                _DEPTH.labels(self.spec.name).set(len(self._queue))
+                if len(self._queue):
+                    self._wake.set()
+                return key
+            self._wake.clear()
+            due_s = self._queue.next_due_s()
+            timer = None if due_s is None else clock.call_at(due_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    async def _reconcile(self, key: Key) -> None:
+        structlog.contextvars.bind_contextvars(reconcile_id=ids.hex_id(8))
+        outcome = "error"
+        try:
+            await self._barrier(key)
+            actions = self.spec.reconcile(View(self._listers, clock.now_s()), key)
+            result = await self._carry_out(key, actions)
+            if result.conflict:
+                outcome = "conflict"
+                self._retry(key)
+                return
+            outcome = "done"
+            self._queue.forget(key)
+            if result.requeue_after_s is not None:
+                self._queue.add_at(key, clock.now_s() + result.requeue_after_s)
+                self._wake.set()
+        except AssertionError:
+            raise  # our own invariant is broken: this process must not go on
+        except ApiError as error:
+            self._failed(key, error)
+        except Exception as error:  # work loop: one key's failure must not stop the others
+            self._logger.error("reconcile failed", key=str(key), error=repr(error), exc_info=error)
+            self._retry(key)
+        finally:
+            _RECONCILES.labels(self.spec.name, outcome).inc()
+
+    def _failed(self, key: Key, error: ApiError) -> None:
+        delay_s = self._retry(key)
+        if error.retry_after_s > delay_s:
+            self._queue.add_at(key, clock.now_s() + error.retry_after_s)
+        if isinstance(error, errors.Conflict):
+            return
+        level = (
+            self._logger.debug if error.retryable and self._queue.failures(key) < 4 else self._logger.warning
+        )
+        level("reconcile failed", key=str(key), error=error.message, retry_in_s=round(delay_s, 3))
+
+    def _retry(self, key: Key) -> float:
+        delay_s = self._queue.retry(key, clock.now_s(), ids.jitter())
+        self._wake.set()
+        return delay_s
+
+    async def _barrier(self, key: Key) -> None:
+        """Waits until this key's own last writes have come back through the watch."""
+        unseen = self._unseen.pop(key, None)
+        if not unseen:
+            return
+        try:
+            async with clock.timeout(_BARRIER_TIMEOUT_S):
+                for kind, revision in unseen:
+                    await self._listers[kind].wait_for(revision)
+        except TimeoutError:
+            # The watch lags or is broken: go on with what is known only after a further delay.
+            self._unseen[key] = unseen
+            raise errors.Timeout.of(
+                f"own write of {key} has not been seen for {_BARRIER_TIMEOUT_S:g} s"
+            ) from None
+
+    async def _carry_out(self, key: Key, actions: list[Action]) -> Outcome:
+        outcome = Outcome()
+        try:
+            await self._slowly([a for a in actions if isinstance(a, (Create, Delete))], outcome)
+            for action in actions:
+                match action:
+                    case RequeueAfter(delay_s):
+                        known = outcome.requeue_after_s
+                        outcome.requeue_after_s = delay_s if known is None else min(known, delay_s)
+                    case Emit():
+                        self._recorder.event(action.about, action.type, action.reason, action.message)
+                    case Update() | Patch():
+                        await self._write(action, outcome)
+                    case Create() | Delete():
+                        pass  # done above
+                    case _:
+                        assert_never(action)
+        except errors.Conflict:
+            outcome.conflict = True
+        finally:
+            watched = [(kind, revision) for kind, revision in outcome.written if kind in self._listers]
+            if watched:
+                self._unseen[key] = watched
+        return outcome
+
+    async def _slowly(self, actions: list[Create | Delete], outcome: Outcome) -> None:
+        size = _SLOW_START
+        while actions:
+            batch, actions = actions[:size], actions[size:]
+            if len(batch) == 1:
+                await self._write(batch[0], outcome)
+            else:
+                results = await asyncio.gather(
+                    *(self._write(action, outcome) for action in batch), return_exceptions=True
+                )
+                failed = [result for result in results if isinstance(result, BaseException)]
+                if failed:
+                    raise failed[0]
+            size *= 2
+
+    async def _write(self, action: Create | Delete | Update | Patch, outcome: Outcome) -> None:
+        result: Any = None
+        match action:
+            case Create(obj):
+                try:
+                    result = await self._client.create(obj)
+                except errors.AlreadyExists:
+                    self._logger.debug(
+                        "exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name
+                    )  # type: ignore[attr-defined]
+            case Update(obj, subresource):
+                result = await self._client.update(obj, subresource=subresource)
+            case Patch():
+                try:
+                    result = await self._client.patch(
+                        action.kind,
+                        action.key.name,
+                        action.key.namespace,
+                        body=action.body,
+                        patch_type=action.patch_type,
+                        subresource=action.subresource,
+                    )
+                except errors.NotFound:
+                    self._logger.debug("gone already", kind=action.kind.DESCRIPTOR.name, key=str(action.key))
+            case Delete():
+                try:
+                    await self._client.delete(
+                        action.kind,
+                        action.key.name,
+                        action.key.namespace,
+                        grace_s=action.grace_s,
+                        uid=action.uid,
+                        resource_version=action.resource_version,
+                    )
+                except errors.NotFound:
+                    pass
+            case _:
+                assert_never(action)
+        if action.reason:
+            self._logger.info(action.reason, action=type(action).__name__.lower())
+        if result is not None:
+            outcome.written.append((type(result), int(result.metadata.resourceVersion)))
