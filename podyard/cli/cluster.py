@@ -1,0 +1,327 @@
+"""The subcommands that work on the cluster's containers: up, down, status, list, logs, push."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import click
+
+from podyard.base import clock
+from podyard.cli.commands import Scope
+from podyard.cli.progress import for_this_terminal
+from podyard.cluster import bringup
+from podyard.cluster.engine import Engine
+from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.plan import Observed, ObservedContainer
+from podyard.cluster.rest import Unreachable
+from podyard.cluster.spec import (
+    REGISTRY_NAME,
+    REGISTRY_PORT,
+    ClusterSpec,
+    Role,
+    full_name,
+)
+from podyard.cluster.state import StateDirectory
+
+T = TypeVar("T")
+
+_NEVER_STARTED = "0001-01-01T00:00:00Z"
+_DEFAULT_HOST = "docker.io"
+
+
+def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Connects, runs `work` to its end, disconnects."""
+
+    async def connected() -> T:
+        engine = await Engine.connect()
+        try:
+            return await work(engine)
+        finally:
+            await engine.close()
+
+    return asyncio.run(connected())
+
+
+@click.command("up")
+@click.option(
+    "--nodes", type=click.IntRange(min=0), help="How many nodes; default: as many as there are, else 2."
+)
+@click.option(
+    "--build", is_flag=True, help="Build the image anew when the code changed, and replace the containers."
+)
+@click.option(
+    "--wait/--no-wait", default=True, help="Whether to wait until the API server and all nodes are ready."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=bringup.READY_DEADLINE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait.",
+)
+@click.pass_obj
+def up(scope: Scope, nodes: int | None, build: bool, wait: bool, timeout_s: float) -> None:
+    """Bring the cluster up: make what is missing, start what stands still, touch nothing else.
+
+    The first time it builds the image. It may be called again at any time: to grow the cluster, after a
+    restart of the host, or after Ctrl-C.
+
+    \b
+    podyard up
+    podyard up --nodes 3
+    podyard --name other up
+    """
+    request = bringup.UpRequest(
+        ClusterSpec(name=scope.name), nodes=nodes, rebuild=build, wait=wait, ready_deadline_s=timeout_s
+    )
+    progress = for_this_terminal()
+    result = with_engine(lambda engine: bringup.up(engine, request, progress))
+    option = "" if scope.name == "podyard" else f" --name {scope.name}"
+    if result.steps:
+        progress.note(
+            f"cluster {scope.name}: {result.spec.nodes} nodes. Next: podyard{option} kubectl get nodes"
+        )
+    else:
+        progress.note(f"cluster {scope.name}: {result.spec.nodes} nodes, nothing to do")
+
+
+@click.command("down")
+@click.pass_obj
+def down(scope: Scope) -> None:
+    """Remove the cluster: containers, volumes, network, certificates. The registry and the image stay.
+
+    \b
+    podyard down
+    podyard --name other down
+    """
+    progress = for_this_terminal()
+    if with_engine(lambda engine: bringup.down(engine, scope.name, progress)):
+        progress.note(f"cluster {scope.name} is gone")
+    else:
+        progress.note(f"there is no cluster {scope.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    container: ObservedContainer
+    ready: str
+
+
+@click.command("status")
+@click.pass_obj
+def status(scope: Scope) -> None:
+    """Show each container of the cluster: role, state, address, uptime, and whether it is ready.
+
+    Readiness is what the API server says: of itself and of each node. The exit code is 1 when anything that
+    should be ready is not.
+    """
+
+    async def gather(engine: Engine) -> list[_Row]:
+        observed = await engine.observe(scope.name)
+        if not observed.containers:
+            raise NotFoundError(
+                f"there is no cluster {scope.name!r} on this host", hint="podyard list shows those there are"
+            )
+        ready = await _readiness(scope.name, observed)
+        found = await asyncio.gather(*(engine.inspect(name) for name in sorted(observed.containers)))
+        return [
+            _Row(container, ready.get(container.name, "")) for container in found if container is not None
+        ]
+
+    rows = with_engine(gather)
+    now_s = clock.real_now_s()
+    _print_table(
+        ("CONTAINER", "ROLE", "STATE", "READY", "ADDRESS", "UP"),
+        [
+            (
+                row.container.name,
+                row.container.role,
+                row.container.state,
+                row.ready or "-",
+                row.container.addresses.get(scope.name) or "-",
+                uptime(row.container, now_s),
+            )
+            for row in rows
+        ],
+    )
+    if any(row.container.state != "running" or row.ready not in {"", "yes"} for row in rows):
+        sys.exit(1)
+
+
+async def _readiness(name: str, observed: Observed) -> dict[str, str]:
+    """Container name -> "yes" or why not, for API servers and workers."""
+    state = StateDirectory(name)
+    placement = state.placement()
+    result = {
+        row.name: "unknown"
+        for row in observed.containers.values()
+        if row.role in {Role.APISERVER, Role.WORKER}
+    }
+    if placement is None:
+        return result
+    for server, ports in placement.ports.items():
+        if server not in result:
+            continue
+        try:
+            probe = bringup.probe(state, ports.rest)
+            await probe.readyz()
+            result[server] = "yes"
+            for node in await probe.nodes():
+                result[node.name] = "yes" if node.ready else f"no: {node.reason}"
+        except (Unreachable, ClusterError) as error:
+            if result[server] != "yes":
+                result[server] = f"no: {error}"
+    return result
+
+
+@click.command("list")
+def list_clusters() -> None:
+    """Show the clusters of this host's engine."""
+
+    async def gather(engine: Engine) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = []
+        for name, containers in sorted((await engine.clusters()).items()):
+            workers = sum(1 for container in containers if container.role == Role.WORKER)
+            running = sum(1 for container in containers if container.state == "running")
+            placement = StateDirectory(name).placement()
+            server = next(iter(placement.ports.values()), None) if placement else None
+            endpoint = f"https://127.0.0.1:{server.rest}" if server else "-"
+            rows.append((name, str(workers), f"{running}/{len(containers)}", endpoint))
+        return rows
+
+    _print_table(("NAME", "NODES", "RUNNING", "API SERVER"), with_engine(gather))
+
+
+@click.command("logs")
+@click.argument("component")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
+@click.pass_obj
+def logs(scope: Scope, component: str, follow: bool, tail: int | None) -> None:
+    """Show what a component's container prints; each line begins with the process that wrote it.
+
+    COMPONENT is a container's name, with or without the cluster's, or the name of a role that has only one.
+
+    \b
+    podyard logs apiserver
+    podyard logs worker-1 --follow --tail 20
+    """
+
+    async def find(engine: Engine) -> str:
+        observed = await engine.observe(scope.name)
+        return resolve_component(scope.name, component, observed)
+
+    name = with_engine(find)
+
+    async def copy(engine: Engine) -> None:
+        for chunk in engine.logs(name, follow=follow, tail=tail):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+
+    try:
+        with_engine(copy)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+
+
+def resolve_component(cluster: str, word: str, observed: Observed) -> str:
+    """The container that a user means.
+
+    Raises:
+        NotFoundError: none, or a role that has several.
+    """
+    names = sorted(observed.containers)
+    if not names:
+        raise NotFoundError(
+            f"there is no cluster {cluster!r} on this host", hint="podyard list shows those there are"
+        )
+    if word == REGISTRY_NAME and observed.registry is not None:
+        return REGISTRY_NAME
+    if full_name(cluster, word) in names:
+        return full_name(cluster, word)
+    of_role = [name for name in names if observed.containers[name].role == word]
+    if len(of_role) == 1:
+        return of_role[0]
+    raise NotFoundError(
+        f"there is no container {word!r} in the cluster {cluster!r}",
+        hint="one of: " + " ".join(of_role or names),
+    )
+
+
+@click.command("push")
+@click.argument("image")
+def push(image: str) -> None:
+    """Put an image of the local engine into the registry that every node of every cluster pulls from first.
+
+    Pods then use it by the same name.
+
+    \b
+    docker build -t myapp:1 . && podyard push myapp:1
+    podyard kubectl run myapp --image=myapp:1
+    """
+    progress = for_this_terminal()
+    path, tag = registry_path(image)
+
+    async def send(engine: Engine) -> None:
+        if not await engine.image_id(image):
+            raise NotFoundError(
+                f"the engine has no image {image!r}", hint="docker images shows those there are"
+            )
+        registry = await engine.inspect(REGISTRY_NAME)
+        port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
+        if registry is None or registry.state != "running" or not port:
+            raise NotFoundError("the registry does not run", hint="podyard up starts it")
+        with progress.step(f"pushing {image}"):
+            await engine.push(image, f"127.0.0.1:{port}/{path}", tag, progress.detail)
+
+    with_engine(send)
+
+
+def registry_path(image: str) -> tuple[str, str]:
+    """Repository and tag under which nodes look for an image in the registry: its name without the host.
+
+    Raises:
+        click.BadParameter: a digest, which a push cannot choose.
+    """
+    if "@" in image:
+        raise click.BadParameter(
+            f"{image!r} is named by digest; give it a tag first: docker tag {image} NAME:TAG"
+        )
+    path, tag = image, "latest"
+    if ":" in image.rpartition("/")[2]:
+        path, _, tag = image.rpartition(":")
+    host, slash, rest = path.partition("/")
+    if slash and (re.search(r"[.:]", host) or host == "localhost"):
+        path = rest
+        if host != _DEFAULT_HOST:
+            return path, tag
+    # A name of one word belongs to the default host's `library`.
+    return path if "/" in path else f"library/{path}", tag
+
+
+def uptime(container: ObservedContainer, now_s: float) -> str:
+    """How long a container has been running, as short as kubectl's ages; `-` when it does not."""
+    if container.state not in {"running", "paused"} or container.started_at in {"", _NEVER_STARTED}:
+        return "-"
+    # The engine writes nanoseconds, which datetime does not read.
+    started = datetime.fromisoformat(re.sub(r"\.\d+", "", container.started_at))
+    seconds = max(int(now_s - started.astimezone(UTC).timestamp()), 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, *rows]:
+        click.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

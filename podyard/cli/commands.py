@@ -1,0 +1,101 @@
+"""The command tree, and how failures become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import click
+
+from podyard.cli.main import EPILOG, load_command
+from podyard.cluster.errors import ClusterError
+from podyard.cluster.spec import DEFAULT_NAME, SpecError
+from podyard.cluster.version import VERSION
+
+INTERRUPTED_EXIT = 130
+USAGE_EXIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the options before the command said."""
+
+    name: str
+
+
+# Short texts stand here so that `--help` imports no subcommand.
+_COMMANDS = {
+    "up": ("podyard.cli.cluster:up", "Bring the cluster up, grow it, or repair it."),
+    "down": ("podyard.cli.cluster:down", "Remove the cluster with all its data."),
+    "status": ("podyard.cli.cluster:status", "Show each container and whether it is ready."),
+    "list": ("podyard.cli.cluster:list_clusters", "Show the clusters of this host."),
+    "logs": ("podyard.cli.cluster:logs", "Show what a component prints."),
+    "push": ("podyard.cli.cluster:push", "Put an image of the local engine where the nodes pull from."),
+    "kubectl": ("podyard.cli.kubectl:kubectl", "Run the real kubectl on this cluster."),
+    "kubeconfig": ("podyard.cli.kubectl:kubeconfig", "Print the kubeconfig, or merge it into your own."),
+    "run": ("podyard.cli.component:run", "Run one component in the foreground (inside the containers)."),
+    "init": ("", "PID 1 of a container: start and supervise its processes."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands' names and imports each when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target, _ = _COMMANDS.get(cmd_name, ("", ""))
+        if not target:
+            return None
+        command = load_command(target)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--name", default=DEFAULT_NAME, show_default=True, envvar="PODYARD_NAME", help="Which cluster.")
+@click.version_option(VERSION, prog_name="podyard")
+@click.pass_context
+def podyard(context: click.Context, name: str) -> None:
+    """A Kubernetes-compatible multi-node cluster in containers; stop any part and watch the rest.
+
+    \b
+    podyard up                                   a cluster with two nodes
+    podyard kubectl run web --image=nginx        a pod
+    podyard kubectl get pods -o wide --watch
+    podyard --name other up --nodes 3            another cluster beside it
+    podyard down
+    """
+    context.obj = Scope(name)
+
+
+def run() -> int:
+    """Runs the command line; every expected failure is a message on standard error and an exit code."""
+    try:
+        result = podyard.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SpecError as error:
+        return _fail(str(error), "", USAGE_EXIT)
+    except ClusterError as error:
+        return _fail(str(error), error.hint, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", "podyard up goes on from where it was", INTERRUPTED_EXIT)
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough.
+        sys.stderr.close()
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, hint: str, code: int) -> int:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    for line in hint.splitlines():
+        click.echo(f"{click.style('hint:', fg='cyan')} {line}", err=True)
+    return code

@@ -1,0 +1,312 @@
+"""`up` and `down`: look, plan, act, wait until it is ready.
+
+The thin shell around `podyard.cluster.plan`. Interrupted at any point, the next `up` goes on from what is
+there. All waits have deadlines; containers start two at a time, since more gains nothing on a small
+machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, assert_never
+
+from podyard.base import clock
+from podyard.cluster import ports as host_ports
+from podyard.cluster import preflight
+from podyard.cluster.engine import Engine, EngineError
+from podyard.cluster.errors import NotFoundError, NotReadyError
+from podyard.cluster.image import ensure_image
+from podyard.cluster.plan import (
+    Connect,
+    CreateContainer,
+    CreateNetwork,
+    CreateVolume,
+    Observed,
+    RemoveContainer,
+    RemoveNetwork,
+    StartContainer,
+    Step,
+    UnpauseContainer,
+    plan,
+    resolve_nodes,
+)
+from podyard.cluster.progress import Progress
+from podyard.cluster.rest import RestProbe, Unreachable
+from podyard.cluster.roles import Container, containers, registry
+from podyard.cluster.spec import (
+    REGISTRY_NAME,
+    REGISTRY_PORT,
+    ClusterSpec,
+    Placement,
+    Role,
+)
+from podyard.cluster.state import StateDirectory
+
+T = TypeVar("T")
+
+DEFAULT_NODES = 2
+READY_DEADLINE_S = 120.0
+_SIDE_BY_SIDE = 2
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class UpRequest:
+    """What the user asked for. `nodes` None keeps what is there; `spec.nodes` is not looked at."""
+
+    spec: ClusterSpec
+    nodes: int | None = None
+    rebuild: bool = False
+    wait: bool = True
+    ready_deadline_s: float = READY_DEADLINE_S
+
+
+@dataclass(frozen=True, slots=True)
+class UpResult:
+    """What `up` did; no steps means that all was there."""
+
+    spec: ClusterSpec
+    placement: Placement
+    steps: Sequence[Step]
+
+
+async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult:
+    """Brings the cluster to what was asked for.
+
+    Raises:
+        PreflightError: the host cannot carry it.
+        SpecError: fewer nodes than there are.
+        NotReadyError: it was started, but did not become ready in time.
+        EngineError: the engine refused something.
+    """
+    state = StateDirectory(request.spec.name)
+    with state.locked():
+        observed = await engine.observe(request.spec.name)
+        spec = replace(request.spec, nodes=resolve_nodes(request.nodes, observed, DEFAULT_NODES))
+        await _check_host(engine, spec, progress)
+        image_id = await ensure_image(engine, spec.image, progress, rebuild=request.rebuild)
+        placement = await _place(engine, state, spec, observed)
+        state.save_placement(spec, placement)
+        material = await asyncio.to_thread(state.material, spec, placement, now_s=clock.real_now_s())
+        if spec.apiservers:
+            state.write_kubeconfig(spec, placement, material)
+        steps = plan(
+            spec,
+            containers(spec, placement, material),
+            observed,
+            subnet=placement.subnet,
+            image_id=image_id,
+            registry=await _registry(engine, placement),
+        )
+        await _Execution(engine, spec, state, placement, progress).run(steps)
+    if request.wait:
+        await _await_ready(engine, request, spec, placement, state, progress)
+    return UpResult(spec, placement, steps)
+
+
+async def down(engine: Engine, name: str, progress: Progress) -> bool:
+    """Removes all of a cluster, volumes and state too; the registry stays. False when there was none."""
+    state = StateDirectory(name)
+    with state.locked():
+        observed = await engine.observe(name)
+        if not observed.exists and not state.path.exists():
+            return False
+        with progress.step(f"removing {len(observed.containers)} containers of {name}"):
+            await _side_by_side(engine.remove_container, observed.containers)
+        with progress.step(f"removing {len(observed.volumes)} volumes and the network"):
+            await _side_by_side(engine.remove_volume, sorted(observed.volumes))
+            if observed.network is not None:
+                await engine.remove_network(name)
+        state.remove()
+    return True
+
+
+async def _check_host(engine: Engine, spec: ClusterSpec, progress: Progress) -> None:
+    facts = await preflight.gather(engine)
+    image_present = bool(await engine.image_id(spec.image))
+    problems = preflight.judge(facts, nodes=spec.nodes, image_present=image_present)
+    preflight.require(problems)
+    for problem in problems:
+        progress.note(f"{problem.text}; {problem.remedy}")
+
+
+async def _place(engine: Engine, state: StateDirectory, spec: ClusterSpec, observed: Observed) -> Placement:
+    """Where the cluster lives: as before, with what is missing chosen now."""
+    kept = state.placement()
+    running = {name for name, found in observed.containers.items() if found.state in {"running", "paused"}}
+    chosen = host_ports.choose_ports(spec, kept.ports if kept else {}, running)
+    if kept is not None:
+        return replace(kept, ports=chosen)
+    mtu = await engine.default_mtu()
+    if observed.network is not None:
+        return Placement(observed.network.subnet, mtu, chosen)
+    subnets = host_ports.candidate_subnets(await engine.subnets())
+    return Placement(subnets[0], mtu, chosen)
+
+
+async def _registry(engine: Engine, placement: Placement) -> Container:
+    taken = {port for ports in placement.ports.values() for _, port in ports.pairs()}
+    port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
+    return registry(host_port=port or host_ports.free_port(taken))
+
+
+class _Execution:
+    """Carries out a plan's steps: runs of one kind side by side, kinds in order."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spec: ClusterSpec,
+        state: StateDirectory,
+        placement: Placement,
+        progress: Progress,
+    ) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._state = state
+        self._placement = placement
+        self._progress = progress
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        for title, group in _phases(steps):
+            with self._progress.step(title):
+                await _side_by_side(self._take, group)
+
+    async def _take(self, step: Step) -> None:
+        engine = self._engine
+        match step:
+            case RemoveContainer(name):
+                await engine.remove_container(name)
+            case RemoveNetwork(name):
+                await engine.remove_network(name)
+            case CreateNetwork(name):
+                await engine.create_network(name, self._placement)
+            case CreateVolume(volume, labels):
+                await engine.create_volume(volume.name, labels)
+            case CreateContainer(container):
+                await engine.create_container(container, self._spec.image)
+            case Connect(name, network, address):
+                await engine.attach(name, network, address)
+            case StartContainer(name):
+                try:
+                    await engine.start(name)
+                except EngineError as error:
+                    raise preflight.explain_start_failure(error, name) from error
+            case UnpauseContainer(name):
+                await engine.unpause(name)
+            case _:
+                assert_never(step)
+
+
+_TITLES: dict[type, str] = {
+    RemoveContainer: "replacing {} containers",
+    RemoveNetwork: "removing the old network",
+    CreateNetwork: "creating the network",
+    CreateVolume: "creating {} volumes",
+    CreateContainer: "creating {} containers",
+    Connect: "connecting {} containers",
+    StartContainer: "starting {} containers",
+    UnpauseContainer: "thawing {} containers",
+}
+
+
+def _phases(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+    """Neighbouring steps of one kind together, each group with a title."""
+    groups: list[list[Step]] = []
+    for step in steps:
+        if groups and type(groups[-1][0]) is type(step):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return [(_TITLES[type(group[0])].format(len(group)), group) for group in groups]
+
+
+async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """Calls `work` on each, two at a time, begun in order; the first failure ends the rest."""
+    gate = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+    async def one(item: T) -> None:
+        async with gate:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(one(item))
+    except BaseExceptionGroup as failures:
+        # Siblings fail for the same reason; the first tells it.
+        raise failures.exceptions[0] from None
+
+
+def probe(state: StateDirectory, port: int) -> RestProbe:
+    """Asks the API server at a host port as the administrator.
+
+    Raises:
+        NotFoundError: the cluster's certificates are not on this host.
+    """
+    authority, certificate, key = state.admin_files()
+    if not (authority.exists() and certificate.exists() and key.exists()):
+        raise NotFoundError(
+            f"the certificates of the cluster {state.cluster!r} are not on this host",
+            hint="podyard up makes them anew",
+        )
+    return RestProbe(port, ca=authority, certificate=certificate, key=key)
+
+
+async def _await_ready(
+    engine: Engine,
+    request: UpRequest,
+    spec: ClusterSpec,
+    placement: Placement,
+    state: StateDirectory,
+    progress: Progress,
+) -> None:
+    if not spec.apiservers:
+        return
+    end_s = clock.real_monotonic_s() + request.ready_deadline_s
+    for name, ports in placement.ports.items():
+        with progress.step(f"waiting for {name}"):
+            await _poll(engine, probe(state, ports.rest).readyz, name, end_s)
+    if not spec.nodes:
+        return
+    first = probe(state, placement.ports[spec.names(Role.APISERVER)[0]].rest)
+    names = spec.names(Role.WORKER)
+
+    async def nodes_ready() -> None:
+        states = {node.name: node for node in await first.nodes()}
+        missing = [
+            f"{name}: {states[name].reason if name in states else 'not registered'}"
+            for name in names
+            if name not in states or not states[name].ready
+        ]
+        if missing:
+            raise Unreachable("; ".join(missing))
+
+    with progress.step(f"waiting for {len(names)} nodes"):
+        await _poll(engine, nodes_ready, names[0], end_s)
+
+
+async def _poll(engine: Engine, ask: Callable[[], Awaitable[None]], container: str, end_s: float) -> None:
+    """Asks until there is no complaint.
+
+    Raises:
+        NotReadyError: `end_s` (real monotonic) passed, or the container died; the text has the last
+            complaint and the end of the container's output.
+    """
+    while True:
+        try:
+            await ask()
+            return
+        except Unreachable as complaint:
+            reason = str(complaint)
+        found = await engine.inspect(container)
+        dead = found is None or found.state in {"exited", "dead"}
+        if dead or clock.real_monotonic_s() >= end_s:
+            lines = "\n".join(await engine.last_lines(container, 15))
+            raise NotReadyError(
+                f"{container} {'has exited' if dead else 'is not ready'}: {reason}\n{lines}",
+                hint=f"see: podyard logs {container}; podyard up goes on from here",
+            )
+        await clock.real_sleep(_POLL_S)

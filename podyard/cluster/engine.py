@@ -1,0 +1,461 @@
+"""The container engine: Docker's SDK behind a few async calls. The only module that imports `docker`.
+
+The SDK blocks, so each call runs in a thread; a cancelled call's request still ends in its thread. What
+fails is an `EngineError` with the engine's own words. Knows labels and definitions, decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+
+from podyard.cluster.errors import ClusterError
+from podyard.cluster.plan import Observed, ObservedContainer, ObservedNetwork
+from podyard.cluster.roles import Container, File
+from podyard.cluster.spec import (
+    LABEL_CLUSTER,
+    LABEL_DEFINITION,
+    LABEL_ROLE,
+    REGISTRY_NAME,
+    Placement,
+    Role,
+)
+
+T = TypeVar("T")
+
+_REQUEST_TIMEOUT_S = 120
+_BUILD_TIMEOUT_S = 1800
+_MTU_OPTION = "com.docker.network.driver.mtu"
+_STOP_GRACE_S = 10
+# Bounds what one container's output may take on the host.
+_LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
+
+
+class EngineError(ClusterError):
+    """The engine refused or could not be reached."""
+
+    def __init__(self, message: str, *, hint: str = "", status: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the engine says about itself."""
+
+    version: str
+    api_version: str
+    os_type: str
+    kernel: str
+    root_directory: str
+    memory_bytes: int
+    cpus: int
+
+
+class Engine:
+    """One engine. `connect` makes it; `close` after use."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self._client = client
+        self._api = client.api
+
+    @classmethod
+    async def connect(cls) -> Engine:
+        """Reaches the engine that `DOCKER_HOST`, else the current docker context, names.
+
+        Raises:
+            EngineError: it cannot be reached; the hint says what to look at.
+        """
+        try:
+            return cls(await asyncio.to_thread(_new_client))
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise EngineError(
+                f"the Docker engine cannot be reached: {error}",
+                hint="is it running, and may this user talk to it? Try: docker info",
+            ) from error
+
+    async def close(self) -> None:
+        """Gives back the connections."""
+        await asyncio.to_thread(self._client.close)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        try:
+            return await asyncio.to_thread(function, *arguments, **named)
+        except docker.errors.APIError as error:
+            raise EngineError(str(error.explanation or error), status=error.status_code or 0) from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise EngineError(f"the Docker engine: {error}") from error
+
+    async def _unless_missing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T | None:
+        try:
+            return await self._call(function, *arguments, **named)
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    # What is there
+
+    async def info(self) -> EngineInfo:
+        """Version and host facts."""
+        info, version = await self._call(self._api.info), await self._call(self._api.version)
+        return EngineInfo(
+            version=version["Version"],
+            api_version=version["ApiVersion"],
+            os_type=info["OSType"],
+            kernel=info["KernelVersion"],
+            root_directory=info["DockerRootDir"],
+            memory_bytes=info["MemTotal"],
+            cpus=info["NCPU"],
+        )
+
+    async def clusters(self) -> dict[str, list[ObservedContainer]]:
+        """Containers of every cluster on this engine, by cluster name."""
+        rows = await self._call(self._api.containers, all=True, filters={"label": LABEL_CLUSTER})
+        found: dict[str, list[ObservedContainer]] = {}
+        for row in rows:
+            if row["Labels"][LABEL_CLUSTER]:
+                found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(_from_list(row))
+        return found
+
+    async def observe(self, cluster: str) -> Observed:
+        """All of one cluster, by label, and the registry."""
+        label = {"label": f"{LABEL_CLUSTER}={cluster}"}
+        async with asyncio.TaskGroup() as group:
+            rows = group.create_task(self._call(self._api.containers, all=True, filters=label))
+            volumes = group.create_task(self._call(self._api.volumes, filters=label))
+            networks = group.create_task(self._call(self._api.networks, filters=label))
+            registry = group.create_task(self._unless_missing(self._api.inspect_container, REGISTRY_NAME))
+        network = next((row for row in networks.result() if row["Name"] == cluster), None)
+        found = registry.result()
+        return Observed(
+            network=None if network is None else ObservedNetwork(cluster, _subnets(network)[0]),
+            containers={container.name: container for container in map(_from_list, rows.result())},
+            volumes=frozenset(row["Name"] for row in volumes.result()["Volumes"] or ()),
+            registry=None if found is None else _from_inspect(found),
+        )
+
+    async def inspect(self, name: str) -> ObservedContainer | None:
+        """One container, with the time it was started; None when there is none."""
+        row = await self._unless_missing(self._api.inspect_container, name)
+        return None if row is None else _from_inspect(row)
+
+    async def host_port(self, name: str, port: int) -> int:
+        """The port of 127.0.0.1 that a container's port is published at, as it was asked for; 0 for none."""
+        row = await self._unless_missing(self._api.inspect_container, name)
+        bindings = ((row or {}).get("HostConfig", {}).get("PortBindings") or {}).get(f"{port}/tcp") or []
+        return int(bindings[0]["HostPort"] or 0) if bindings else 0
+
+    async def subnets(self) -> list[str]:
+        """IPv4 subnets of all of the engine's networks."""
+        rows = await self._call(self._api.networks)
+        return [subnet for row in rows for subnet in _subnets(row) if ":" not in subnet]
+
+    async def default_mtu(self) -> int:
+        """The MTU that the default bridge has; user-defined networks do not inherit it."""
+        row = await self._unless_missing(self._api.inspect_network, "bridge")
+        return int(((row or {}).get("Options") or {}).get(_MTU_OPTION, 1500))
+
+    # Making and ending
+
+    async def create_network(self, cluster: str, placement: Placement) -> None:
+        """The cluster's own bridge network."""
+        pool = docker.types.IPAMPool(
+            subnet=placement.subnet, gateway=placement.gateway, iprange=placement.engine_range
+        )
+        await self._call(
+            self._api.create_network,
+            cluster,
+            driver="bridge",
+            check_duplicate=True,
+            ipam=docker.types.IPAMConfig(pool_configs=[pool]),
+            options={_MTU_OPTION: str(placement.mtu)},
+            labels={LABEL_CLUSTER: cluster},
+        )
+
+    async def remove_network(self, name: str) -> None:
+        """Disconnects whoever is on it, such as the registry, and removes it."""
+        row = await self._unless_missing(self._api.inspect_network, name)
+        if row is None:
+            return
+        for container in row.get("Containers") or {}:
+            await self._unless_missing(
+                self._api.disconnect_container_from_network, container, name, force=True
+            )
+        # A stopped container is attached too, and not listed above.
+        registry = await self.inspect(REGISTRY_NAME)
+        if registry is not None and name in registry.addresses:
+            await self._unless_missing(
+                self._api.disconnect_container_from_network, REGISTRY_NAME, name, force=True
+            )
+        await self._unless_missing(self._api.remove_network, name)
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Idempotent."""
+        await self._call(self._api.create_volume, name, labels=dict(labels))
+
+    async def remove_volume(self, name: str) -> None:
+        """Idempotent."""
+        await self._unless_missing(self._api.remove_volume, name, force=True)
+
+    async def create_container(self, container: Container, image: str) -> None:
+        """Makes it and puts its files in; not started."""
+        await self._call(self._api.create_container, **_creation(self._api, container, image))
+        await self.put_files(container.name, container.files)
+
+    async def put_files(self, name: str, files: Iterable[File]) -> None:
+        """Writes files into a container. To a tmpfs path it would succeed and be lost."""
+        await self._call(self._api.put_archive, name, "/", _archive(files))
+
+    async def attach(self, name: str, network: str, address: str = "") -> None:
+        """Attaches a container to a network; idempotent."""
+        try:
+            await self._call(
+                self._api.connect_container_to_network, name, network, ipv4_address=address or None
+            )
+        except EngineError as error:
+            if "already exists in network" not in str(error):
+                raise
+
+    async def start(self, name: str) -> None:
+        """Starts a container; idempotent."""
+        await self._call(self._api.start, name)
+
+    async def unpause(self, name: str) -> None:
+        """Thaws a container."""
+        await self._call(self._api.unpause, name)
+
+    async def remove_container(self, name: str) -> None:
+        """Kills and removes a container in any state, its anonymous volumes too; idempotent."""
+        found = await self.inspect(name)
+        if found is None:
+            return
+        if found.state == "paused":
+            await self._unless_missing(self._api.unpause, name)
+        await self._unless_missing(self._api.remove_container, name, force=True, v=True)
+
+    def logs(self, name: str, *, follow: bool, tail: int | None) -> Iterator[bytes]:
+        """A container's output, in chunks; blocks while it follows.
+
+        Raises:
+            EngineError: no such container, or the engine is gone.
+        """
+        try:
+            yield from self._api.logs(
+                name,
+                stdout=True,
+                stderr=True,
+                stream=True,
+                follow=follow,
+                tail="all" if tail is None else tail,
+            )
+        except docker.errors.APIError as error:
+            raise EngineError(str(error.explanation or error), status=error.status_code or 0) from error
+
+    async def last_lines(self, name: str, count: int) -> list[str]:
+        """The end of a container's output."""
+        output = await self._unless_missing(self._api.logs, name, stdout=True, stderr=True, tail=count)
+        return (output or b"").decode(errors="replace").splitlines()
+
+    # Images
+
+    async def image_id(self, reference: str) -> str:
+        """The image's id; empty when there is none."""
+        row = await self._unless_missing(self._api.inspect_image, reference)
+        return "" if row is None else str(row["Id"])
+
+    async def image_labels(self, reference: str) -> dict[str, str]:
+        """The image's labels; empty when there is none."""
+        row = await self._unless_missing(self._api.inspect_image, reference)
+        return dict(((row or {}).get("Config") or {}).get("Labels") or {})
+
+    async def pull(self, reference: str) -> None:
+        """Pulls an image."""
+        repository, _, tag = reference.rpartition(":")
+        await self._call(self._api.pull, repository, tag=tag)
+
+    async def import_image(self, archive: Path, reference: str) -> None:
+        """Makes an image of one layer from a root file system's tar."""
+        repository, _, tag = reference.rpartition(":")
+        answer = await self._call(
+            self._api.import_image_from_file, str(archive), repository=repository, tag=tag
+        )
+        if '"error"' in str(answer):
+            raise EngineError(f"the engine could not import {reference}: {answer}")
+
+    async def build(
+        self,
+        context: IO[bytes],
+        reference: str,
+        *,
+        labels: Mapping[str, str],
+        arguments: Mapping[str, str],
+        on_line: Callable[[str], None],
+    ) -> str:
+        """Builds an image from a tar with a Dockerfile; answers its id. `on_line` is called from a thread."""
+        return await self._call(_build, self._api, context, reference, dict(labels), dict(arguments), on_line)
+
+    async def remove_image(self, reference: str) -> None:
+        """Removes an image that nothing uses; one in use, or none, is left."""
+        try:
+            await self._unless_missing(self._api.remove_image, reference)
+        except EngineError as error:
+            if error.status != 409:
+                raise
+
+    async def push(self, source: str, repository: str, tag: str, on_line: Callable[[str], None]) -> None:
+        """Tags `source` as `repository:tag`, pushes it, and takes the tag off again."""
+        await self._call(self._api.tag, source, repository, tag)
+        try:
+            await self._call(_push, self._api, repository, tag, on_line)
+        finally:
+            await self.remove_image(f"{repository}:{tag}")
+
+
+def _new_client() -> docker.DockerClient:
+    import os
+
+    if not os.environ.get("DOCKER_HOST"):
+        context = docker.ContextAPI.get_current_context()
+        if context is not None and context.Host:
+            client = docker.DockerClient(
+                base_url=context.Host,
+                tls=context.TLSConfig or False,
+                timeout=_REQUEST_TIMEOUT_S,
+                version="auto",
+            )
+            client.ping()
+            return client
+    client = docker.from_env(timeout=_REQUEST_TIMEOUT_S, version="auto")
+    client.ping()
+    return client
+
+
+def _subnets(network: Mapping[str, Any]) -> list[str]:
+    return [pool["Subnet"] for pool in (network["IPAM"].get("Config") or ()) if pool.get("Subnet")]
+
+
+def _from_list(row: Mapping[str, Any]) -> ObservedContainer:
+    networks = row["NetworkSettings"]["Networks"] or {}
+    return ObservedContainer(
+        name=row["Names"][0].lstrip("/"),
+        role=row["Labels"].get(LABEL_ROLE, ""),
+        state=row["State"],
+        image_id=row["ImageID"],
+        definition=row["Labels"].get(LABEL_DEFINITION, ""),
+        addresses={name: network.get("IPAddress", "") for name, network in networks.items()},
+    )
+
+
+def _from_inspect(row: Mapping[str, Any]) -> ObservedContainer:
+    labels = row["Config"]["Labels"] or {}
+    networks = row["NetworkSettings"]["Networks"] or {}
+    return ObservedContainer(
+        name=row["Name"].lstrip("/"),
+        role=labels.get(LABEL_ROLE, ""),
+        state=row["State"]["Status"],
+        image_id=row["Image"],
+        definition=labels.get(LABEL_DEFINITION, ""),
+        addresses={name: network.get("IPAddress", "") for name, network in networks.items()},
+        started_at=row["State"].get("StartedAt", ""),
+    )
+
+
+def _creation(api: docker.APIClient, container: Container, image: str) -> dict[str, Any]:
+    """The arguments of the SDK's create_container."""
+    on_cluster_network = container.role is not Role.REGISTRY
+    host_config = api.create_host_config(
+        cap_add=list(container.capabilities),
+        cap_drop=list(container.drop_capabilities),
+        security_opt=list(container.security_options),
+        device_cgroup_rules=list(container.device_rules),
+        mounts=[docker.types.Mount(volume.path, volume.name, type="volume") for volume in container.volumes],
+        tmpfs=dict(container.tmpfs),
+        sysctls=dict(container.sysctls),
+        port_bindings={port: ("127.0.0.1", host_port) for port, host_port in container.ports},
+        network_mode=container.cluster if on_cluster_network else "bridge",
+        log_config=docker.types.LogConfig(type="json-file", config=_LOG_OPTIONS),
+        restart_policy={"Name": "no"},
+    )
+    networking = None
+    if on_cluster_network:
+        endpoint = api.create_endpoint_config(ipv4_address=container.address)
+        networking = api.create_networking_config({container.cluster: endpoint})
+    return {
+        "image": image,
+        "name": container.name,
+        "hostname": container.name,
+        "command": list(container.command),
+        "environment": dict(container.environment),
+        "labels": {**container.labels, LABEL_DEFINITION: container.definition},
+        "ports": [port for port, _ in container.ports],
+        "host_config": host_config,
+        "networking_config": networking,
+        "stop_signal": "SIGTERM",
+    }
+
+
+def _archive(files: Iterable[File]) -> bytes:
+    """A tar of files with absolute paths, their folders (0755, pki 0700) before them."""
+    buffer = io.BytesIO()
+    folders: set[str] = set()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for file in files:
+            for parent in reversed(Path(file.path).parents[:-1]):
+                # Folders directly below the root are the image's.
+                if len(parent.parts) > 2 and str(parent) not in folders:
+                    folders.add(str(parent))
+                    folder = tarfile.TarInfo(str(parent).lstrip("/"))
+                    folder.type, folder.mode = tarfile.DIRTYPE, 0o700 if parent.name == "pki" else 0o755
+                    tar.addfile(folder)
+            member = tarfile.TarInfo(file.path.lstrip("/"))
+            member.size, member.mode = len(file.content), file.mode
+            tar.addfile(member, io.BytesIO(file.content))
+    return buffer.getvalue()
+
+
+def _build(
+    api: docker.APIClient,
+    context: IO[bytes],
+    reference: str,
+    labels: dict[str, str],
+    arguments: dict[str, str],
+    on_line: Callable[[str], None],
+) -> str:
+    tail: list[str] = []
+    for event in api.build(
+        fileobj=context,
+        custom_context=True,
+        tag=reference,
+        labels=labels,
+        buildargs=arguments,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        timeout=_BUILD_TIMEOUT_S,
+    ):
+        if "error" in event:
+            raise EngineError("the image build failed: " + "\n".join([*tail, str(event["error"])]))
+        for line in str(event.get("stream", "")).splitlines():
+            if line.strip():
+                tail = [*tail[-20:], line]
+                on_line(line.rstrip())
+    return str(api.inspect_image(reference)["Id"])
+
+
+def _push(api: docker.APIClient, repository: str, tag: str, on_line: Callable[[str], None]) -> None:
+    for event in api.push(repository, tag=tag, stream=True, decode=True):
+        if "error" in event:
+            raise EngineError(f"the push failed: {event['error']}")
+        if event.get("status") and "progress" not in event:
+            on_line(" ".join(filter(None, (event.get("id", ""), event["status"]))))

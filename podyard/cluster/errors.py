@@ -1,0 +1,31 @@
+"""What can go wrong with a cluster, each with a stable exit code and a hint what to do."""
+
+from __future__ import annotations
+
+
+class ClusterError(Exception):
+    """Something failed. The text says what, `hint` what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class PreflightError(ClusterError):
+    """The host cannot carry a cluster as it is."""
+
+    exit_code = 3
+
+
+class NotFoundError(ClusterError):
+    """No such cluster, container or image."""
+
+    exit_code = 4
+
+
+class NotReadyError(ClusterError):
+    """A deadline passed before something became ready."""
+
+    exit_code = 5

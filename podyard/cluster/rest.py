@@ -1,0 +1,86 @@
+"""The few REST reads that bring-up and `status` need, with the administrator's certificate.
+
+The standard library's client in a thread: this asks a handful of times, and the API's own client would be the
+largest import of the whole command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_HOST = "127.0.0.1"
+
+
+class Unreachable(Exception):
+    """No usable answer yet; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node as the API has it."""
+
+    name: str
+    ready: bool
+    reason: str
+
+
+class RestProbe:
+    """Asks one API server at a port of 127.0.0.1."""
+
+    def __init__(self, port: int, *, ca: Path, certificate: Path, key: Path) -> None:
+        self._port = port
+        self._context = ssl.create_default_context(cafile=str(ca))
+        self._context.load_cert_chain(certificate, key)
+
+    async def readyz(self, *, timeout_s: float = 3.0) -> None:
+        """Returns when /readyz says yes.
+
+        Raises:
+            Unreachable: it says no, or nothing.
+        """
+        status, body = await asyncio.to_thread(self._get, "/readyz?verbose", timeout_s)
+        if status != http.client.OK:
+            failing = [line for line in body.decode(errors="replace").splitlines() if line.startswith("[-]")]
+            raise Unreachable("; ".join(failing) or f"/readyz answers {status}")
+
+    async def nodes(self, *, timeout_s: float = 5.0) -> list[NodeState]:
+        """Every node with its Ready condition.
+
+        Raises:
+            Unreachable: no usable answer.
+        """
+        status, body = await asyncio.to_thread(self._get, "/api/v1/nodes", timeout_s)
+        if status != http.client.OK:
+            raise Unreachable(f"listing nodes answers {status}")
+        try:
+            return [_node_state(item) for item in json.loads(body)["items"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreachable(f"the list of nodes cannot be read: {error!r}") from error
+
+    def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(_HOST, self._port, timeout=timeout_s, context=self._context)
+        try:
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(str(error) or repr(error)) from error
+        finally:
+            connection.close()
+
+
+def _node_state(item: Mapping[str, Any]) -> NodeState:
+    conditions = (item.get("status") or {}).get("conditions") or []
+    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), None)
+    name = item["metadata"]["name"]
+    if ready is None:
+        return NodeState(name, ready=False, reason="has not reported yet")
+    reason = str(ready.get("message") or ready.get("reason") or "")
+    return NodeState(name, ready=ready.get("status") == "True", reason=reason)

@@ -1,0 +1,157 @@
+"""What a cluster is: the wish (`ClusterSpec`), where it lives (`Placement`) and its fixed names.
+
+Pure data. `podyard.cluster.roles` turns it into containers, `podyard.cluster.plan` into steps.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from podyard.cluster.version import VERSION
+
+POD_NETWORK = "10.244.0.0/16"
+SERVICE_NETWORK = "10.96.0.0/16"
+KUBERNETES_SERVICE_ADDRESS = "10.96.0.1"
+DNS_SERVICE_ADDRESS = "10.96.0.10"
+CLUSTER_DOMAIN = "cluster.local"
+
+REST_PORT = 6443
+GRPC_PORT = 6444
+GRPC_TOKEN_PORT = 6445
+ETCD_CLIENT_PORT = 2379
+ETCD_PEER_PORT = 2380
+# Plain HTTP for health and metrics, on the container's own loopback only.
+ETCD_METRICS_PORT = 2381
+REGISTRY_PORT = 5000
+
+DEFAULT_NAME = "podyard"
+REGISTRY_NAME = "podyard-registry"
+IMAGE = f"podyard:{VERSION}"
+BASE_IMAGE = "debian:trixie-slim"
+
+LABEL_CLUSTER = "podyard.cluster"
+LABEL_ROLE = "podyard.role"
+# Digest of all that defines a container but its image: a different one means that it must be made anew.
+LABEL_DEFINITION = "podyard.definition"
+
+# A network of 1,022 addresses: the last quarter is the engine's to give, the rest is ours, at fixed offsets.
+NETWORK_PREFIX = 22
+MAX_NODES = 500
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
+
+_ENGINE_NETWORKS = frozenset({"bridge", "host", "none", "default"})
+
+
+class Role(StrEnum):
+    """What a container is there for; the value stands in its name and its label."""
+
+    ETCD = "etcd"
+    APISERVER = "apiserver"
+    SCHEDULER = "scheduler"
+    CONTROLLER_MANAGER = "controller-manager"
+    WORKER = "worker"
+    REGISTRY = "registry"
+
+
+# First address of each role, counted from the network's own.
+_ADDRESS_OFFSET = {
+    Role.ETCD: 16,
+    Role.APISERVER: 32,
+    Role.SCHEDULER: 48,
+    Role.CONTROLLER_MANAGER: 64,
+    Role.WORKER: 256,
+}
+
+
+class SpecError(ValueError):
+    """The wish cannot be granted; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """The wish: how many of each role, from which image."""
+
+    name: str = DEFAULT_NAME
+    nodes: int = 2
+    etcd_members: int = 3
+    apiservers: int = 1
+    schedulers: int = 1
+    controller_managers: int = 1
+    image: str = IMAGE
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise SpecError(
+                f"{self.name!r} is no name for a cluster: lower-case letters, digits and '-' "
+                "(not at the ends), a letter first, at most 32 characters"
+            )
+        if self.name in _ENGINE_NETWORKS:
+            raise SpecError(f"{self.name!r} is the name of one of the engine's own networks")
+        if not 0 <= self.nodes <= MAX_NODES:
+            raise SpecError(f"a cluster has 0 to {MAX_NODES} nodes, not {self.nodes}")
+
+    def count(self, role: Role) -> int:
+        """How many containers of the role."""
+        return {
+            Role.ETCD: self.etcd_members,
+            Role.APISERVER: self.apiservers,
+            Role.SCHEDULER: self.schedulers,
+            Role.CONTROLLER_MANAGER: self.controller_managers,
+            Role.WORKER: self.nodes,
+            Role.REGISTRY: 0,
+        }[role]
+
+    def names(self, role: Role) -> list[str]:
+        """Container names of the role, in order."""
+        return [container_name(self.name, role, index) for index in range(1, self.count(role) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPorts:
+    """Ports of 127.0.0.1 that lead to the API server's three."""
+
+    rest: int
+    grpc: int
+    grpc_token: int
+
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(port in the container, port on the host)."""
+        return ((REST_PORT, self.rest), (GRPC_PORT, self.grpc), (GRPC_TOKEN_PORT, self.grpc_token))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What was chosen once for a cluster on this host and must stay: kept in `cluster.yaml`."""
+
+    subnet: str
+    mtu: int
+    ports: dict[str, HostPorts] = field(default_factory=dict)
+
+    def address(self, role: Role, index: int) -> str:
+        """The fixed address of the `index`-th (from 1) container of a role."""
+        network = ipaddress.IPv4Network(self.subnet)
+        return str(network[_ADDRESS_OFFSET[role] + index - 1])
+
+    @property
+    def gateway(self) -> str:
+        """The engine's address on the network."""
+        return str(ipaddress.IPv4Network(self.subnet)[1])
+
+    @property
+    def engine_range(self) -> str:
+        """Where the engine takes addresses for containers that ask for none."""
+        return str(list(ipaddress.IPv4Network(self.subnet).subnets(new_prefix=NETWORK_PREFIX + 2))[-1])
+
+
+def container_name(cluster: str, role: Role, index: int) -> str:
+    """`podyard-worker-2`: container, host and node name at once; `index` counts from 1."""
+    return f"{cluster}-{role.value}-{index}"
+
+
+def full_name(cluster: str, name: str) -> str:
+    """The container that a user means by `worker-2` or `podyard-worker-2`."""
+    return name if name.startswith(f"{cluster}-") else f"{cluster}-{name}"

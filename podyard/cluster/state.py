@@ -1,0 +1,204 @@
+"""What the host keeps of a cluster: `cluster.yaml`, `pki/`, `kubeconfig`, in a folder of mode 0700.
+
+Every file is replaced as a whole, so that an interrupted `up` leaves nothing half written; what is missing
+or broken is made anew by the next. The engine's labels, not this folder, say what exists.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from podyard.base import pki
+from podyard.base.pki import KeyPair, SigningKey
+from podyard.cluster.errors import ClusterError
+from podyard.cluster.identities import ADMIN, COMMON_NAMES, Authority, Material, entries
+from podyard.cluster.spec import ClusterSpec, HostPorts, Placement, Role
+
+
+def data_directory() -> Path:
+    """The folder that holds every cluster's own."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # The specification of XDG says that a relative path counts as unset.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
+    return root / "podyard"
+
+
+class StateDirectory:
+    """One cluster's folder."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.path = data_directory() / cluster
+        self.kubeconfig = self.path / "kubeconfig"
+        self._placement = self.path / "cluster.yaml"
+        self._pki = self.path / "pki"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other `podyard` processes from changing this cluster at the same time.
+
+        Raises:
+            ClusterError: one does.
+        """
+        locks = data_directory() / ".locks"
+        locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(locks / self.cluster, "w", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ClusterError(
+                    f"another podyard command is changing the cluster {self.cluster!r}",
+                    hint="wait for its end",
+                ) from error
+            yield
+
+    def placement(self) -> Placement | None:
+        """What was chosen for this cluster; None when nothing was, or it cannot be read any more."""
+        try:
+            content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))
+            ports = {name: HostPorts(**row) for name, row in content["ports"].items()}
+            return Placement(str(content["subnet"]), int(content["mtu"]), ports)
+        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def save_placement(self, spec: ClusterSpec, placement: Placement) -> None:
+        """Writes `cluster.yaml`."""
+        content = {
+            "name": spec.name,
+            "nodes": spec.nodes,
+            "image": spec.image,
+            "subnet": placement.subnet,
+            "mtu": placement.mtu,
+            "ports": {
+                name: {"rest": ports.rest, "grpc": ports.grpc, "grpc_token": ports.grpc_token}
+                for name, ports in placement.ports.items()
+            },
+        }
+        self._write(self._placement, yaml.safe_dump(content, sort_keys=False).encode())
+
+    def material(self, spec: ClusterSpec, placement: Placement, *, now_s: float) -> Material:
+        """All certificates and keys: what is there and good is kept, the rest made; `now_s` is real time."""
+        authorities = {authority: self._authority(authority, now_s) for authority in Authority}
+        pairs = {}
+        for name, entry in entries(spec, placement).items():
+            authority = authorities[entry.authority]
+            pair = self._read_pair(name)
+            if pair is None or not pki.serves(pair, authority, entry.identity, now_s=now_s):
+                pair = pki.issue(authority, entry.identity, now_s=now_s)
+                self._write_pair(name, pair)
+            pairs[name] = pair
+        return Material(authorities, pairs, self._service_account())
+
+    def admin(self) -> tuple[KeyPair, bytes] | None:
+        """The administrator's pair and the cluster's CA certificate; None when there are none."""
+        pair, authority = self._read_pair(ADMIN), self._read_pair(Authority.CLUSTER.value)
+        return None if pair is None or authority is None else (pair, authority.certificate)
+
+    def admin_files(self) -> tuple[Path, Path, Path]:
+        """Where the CA certificate, the administrator's certificate and key stand."""
+        return (
+            self._pki / f"{Authority.CLUSTER.value}.crt",
+            self._pki / f"{ADMIN}.crt",
+            self._pki / f"{ADMIN}.key",
+        )
+
+    def write_kubeconfig(self, spec: ClusterSpec, placement: Placement, material: Material) -> None:
+        """Writes the administrator's kubeconfig, certificates embedded."""
+        content = kubeconfig(spec, placement, material)
+        self._write(self.kubeconfig, yaml.safe_dump(content, sort_keys=False).encode())
+
+    def remove(self) -> None:
+        """Away with the folder; idempotent."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _authority(self, authority: Authority, now_s: float) -> KeyPair:
+        pair = self._read_pair(authority.value)
+        if pair is None:
+            pair = pki.new_authority(COMMON_NAMES[authority], now_s=now_s)
+            self._write_pair(authority.value, pair)
+        return pair
+
+    def _service_account(self) -> SigningKey:
+        private, public = self._pki / "service-account.key", self._pki / "service-account.pub"
+        try:
+            return SigningKey(private.read_bytes(), public.read_bytes())
+        except OSError:
+            key = pki.new_signing_key()
+            self._write(private, key.private)
+            self._write(public, key.public)
+            return key
+
+    def _read_pair(self, name: str) -> KeyPair | None:
+        try:
+            return KeyPair((self._pki / f"{name}.crt").read_bytes(), (self._pki / f"{name}.key").read_bytes())
+        except OSError:
+            return None
+
+    def _write_pair(self, name: str, pair: KeyPair) -> None:
+        # The certificate last: without it the pair does not count, so a torn pair is made anew.
+        self._write(self._pki / f"{name}.key", pair.key)
+        self._write(self._pki / f"{name}.crt", pair.certificate)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.chmod(self.path, 0o700)
+        partial = path.with_name(path.name + ".new")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(partial, path)
+
+
+def kubeconfig(spec: ClusterSpec, placement: Placement, material: Material) -> dict[str, Any]:
+    """The administrator's kubeconfig as plain data; cluster, user and context are `podyard-NAME`."""
+    name = context_name(spec.name)
+    first = spec.names(Role.APISERVER)[0]
+    admin = material.pairs[ADMIN]
+
+    def embedded(data: bytes) -> str:
+        return base64.b64encode(data).decode()
+
+    cluster = {
+        "server": f"https://127.0.0.1:{placement.ports[first].rest}",
+        "certificate-authority-data": embedded(material.authorities[Authority.CLUSTER].certificate),
+    }
+    user = {
+        "client-certificate-data": embedded(admin.certificate),
+        "client-key-data": embedded(admin.key),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def context_name(cluster: str) -> str:
+    """The name of a cluster's entries in a kubeconfig."""
+    return f"podyard-{cluster}"
+
+
+def merged(into: dict[str, Any] | None, config: dict[str, Any]) -> dict[str, Any]:
+    """`into` (a kubeconfig, None for none) with the entries of `config` added or replaced; all else kept.
+
+    The current context becomes the cluster's, as other tools do that bring up a cluster.
+    """
+    result: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **(into or {})}
+    for section in ("clusters", "users", "contexts"):
+        names = {entry["name"] for entry in config[section]}
+        kept = [entry for entry in result.get(section) or [] if entry.get("name") not in names]
+        result[section] = kept + config[section]
+    result["current-context"] = config["current-context"]
+    return result
