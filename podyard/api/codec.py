@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Generic
 
 import orjson
+from google.protobuf.message import DecodeError
 
 from podyard.api import codec_check, codec_json, yaml_json
 from podyard.api.codec_json import Deviation
@@ -22,6 +23,7 @@ from podyard.api.codec_proto import (
     EnvelopeError,
     append_resource_version,
     decode_envelope,
+    delimited,
     encode_envelope,
     envelope,
     join_list,
@@ -38,8 +40,10 @@ __all__ = [
     "append_resource_version",
     "decode_envelope",
     "decode_json",
+    "decode_protobuf",
     "decode_value",
     "decode_yaml",
+    "delimited",
     "encode_envelope",
     "encode_json",
     "encode_value",
@@ -66,14 +70,14 @@ _META_TYPE = (
 class Decoded(Generic[M]):
     """A decoded body.
 
-    `api_version` and `kind` are what the body says, empty where it does not; `problems` are the
+    `api_version` and `kind` are what the body says, empty where it does not; `warnings` are the
     unknown and duplicate fields that were dropped, as upstream words them (one warning each).
     """
 
     message: M
     api_version: str
     kind: str
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def to_dict(message: Message) -> dict[str, Any]:
@@ -174,6 +178,25 @@ def decode_yaml(
     return _decode(parsed.value, cls, field_validation, api_version, kind, data=data, before=problems)
 
 
+def decode_protobuf(data: bytes, cls: type[M], *, kind: str = "") -> Decoded[M]:
+    """Reads one object from the protobuf media type (magic and envelope).
+
+    Raises:
+        BadRequest: no envelope, or bytes that are no such message.
+    """
+    try:
+        api_version, body_kind, raw = decode_envelope(data)
+    except EnvelopeError as error:
+        raise _unrecognized(data, cls, kind, str(error)) from None
+    try:
+        return Decoded(cls.FromString(raw), api_version, body_kind)
+    except DecodeError:
+        version = api_version.rsplit("/", 1)[-1]
+        name = kind or cls.DESCRIPTOR.name
+        text = f'{body_kind or name} in version "{version}" cannot be handled as a {name}: unexpected EOF'
+        raise BadRequest(text) from None
+
+
 def decode_value(
     value: Any, cls: type[M], *, field_validation: str = IGNORE, api_version: str = "", kind: str = ""
 ) -> Decoded[M]:
@@ -202,7 +225,7 @@ def _decode(
     before: tuple[str, ...] = (),
 ) -> Decoded[M]:
     body_version, body_kind = _kind_of(value, cls, kind, data)
-    descriptor = cls.DESCRIPTOR
+    descriptor: Any = cls.DESCRIPTOR
     problems = before
     version = (body_version or api_version).rsplit("/", 1)[-1]
     name = kind or descriptor.name

@@ -12,13 +12,15 @@ from __future__ import annotations
 import binascii
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor as FieldType
 
 from podyard.api import codec_json, facts, quantity, times
+from podyard.api.codec_json import Descriptor, FieldDescriptor
 from podyard.api.facts import FieldFact
 
 # Upstream stops collecting strict errors here.
@@ -27,7 +29,7 @@ _SKIP = object()
 _GO_BUILTIN = frozenset(
     {"string", "bool", "int", "int32", "int64", "uint8", "byte", "float64", "interface{}"}
 )
-_GO_INTEGERS = {FieldDescriptor.TYPE_INT32: "int32", FieldDescriptor.TYPE_INT64: "int64"}
+_GO_INTEGERS = {FieldType.TYPE_INT32: "int32", FieldType.TYPE_INT64: "int64"}
 
 
 class Mistyped(NamedTuple):
@@ -181,11 +183,11 @@ class _Walk:
             limit = codec_json.INT_LIMITS[_GO_INTEGERS[proto_field.type]]
             if isinstance(value, _Literal) or (type(value) is int and not -limit <= value < limit):
                 return self.wrong(place, f"number {value}", go_type)
-        if proto_field.type == FieldDescriptor.TYPE_DOUBLE and isinstance(value, _Literal):
+        if proto_field.type == FieldType.TYPE_DOUBLE and isinstance(value, _Literal):
             return float(value)
         if isinstance(value, _Literal):
             return self.mistyped(value, place, go_type)
-        if proto_field.type == FieldDescriptor.TYPE_BYTES and type(value) is str:
+        if proto_field.type == FieldType.TYPE_BYTES and type(value) is str:
             return self.bytes(value, place)
         try:
             return codec_json.SCALAR_DECODERS[proto_field.type](value)
@@ -245,7 +247,7 @@ class _Walk:
         return _SKIP
 
 
-_GRAMMAR = {
+_GRAMMAR: dict[str, Callable[[str], Any]] = {
     codec_json.TIME: times.parse,
     codec_json.MICRO_TIME: times.parse_micro,
     codec_json.DURATION: times.parse_duration,

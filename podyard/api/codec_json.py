@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor as FieldType
 from google.protobuf.message import Message
 
 from podyard.api import facts, quantity, times
@@ -40,6 +40,9 @@ STRING_LISTS = frozenset(
 )
 INT_LIMITS = {"int32": 2**31, "int64": 2**63}
 
+# upb's descriptors are not the classes that the stubs know.
+Descriptor = Any
+FieldDescriptor = Any
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
@@ -164,7 +167,7 @@ def _map_encoder(field: FieldDescriptor) -> Encode:
     if value_field.message_type is not None:
         convert = encoder(value_field.message_type)
         return lambda values: {key: convert(values[key]) for key in sorted(values)}
-    if value_field.type == FieldDescriptor.TYPE_BYTES:
+    if value_field.type == FieldType.TYPE_BYTES:
         return lambda values: {key: _bytes_text(values[key]) for key in sorted(values)}
     return lambda values: {key: values[key] for key in sorted(values)}
 
@@ -197,7 +200,8 @@ def _quantity_text(message: Any) -> str:
 
 
 def _int_or_string(message: Any) -> int | str:
-    return message.strVal if message.type == 1 else message.intVal
+    value: int | str = message.strVal if message.type == 1 else message.intVal
+    return value
 
 
 def _embedded(raw: bytes) -> Any:
@@ -436,12 +440,12 @@ def _string_list(value: Any) -> dict[str, list[str]]:
 
 
 SCALAR_DECODERS: dict[int, Decode] = {
-    FieldDescriptor.TYPE_STRING: _string,
-    FieldDescriptor.TYPE_BOOL: _boolean,
-    FieldDescriptor.TYPE_INT32: _int32,
-    FieldDescriptor.TYPE_INT64: _int64,
-    FieldDescriptor.TYPE_DOUBLE: _double,
-    FieldDescriptor.TYPE_BYTES: _bytes,
+    FieldType.TYPE_STRING: _string,
+    FieldType.TYPE_BOOL: _boolean,
+    FieldType.TYPE_INT32: _int32,
+    FieldType.TYPE_INT64: _int64,
+    FieldType.TYPE_DOUBLE: _double,
+    FieldType.TYPE_BYTES: _bytes,
 }
 SPECIAL_DECODERS: dict[str, Decode] = {
     TIME: _time,

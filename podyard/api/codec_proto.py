@@ -81,15 +81,26 @@ def append_resource_version(raw: bytes, revision: int | str) -> bytes:
     return b"".join((raw, _TAG_1, varint(len(version)), version))
 
 
+def delimited(number: int, data: bytes) -> bytes:
+    """One length-delimited field (string, bytes or message), `number` below 16."""
+    return b"".join((bytes((number << 3 | 2,)), varint(len(data)), data))
+
+
 def join_list(
-    raws: Iterable[bytes], resource_version: str, continue_token: str = "", remaining: int | None = None
+    list_message: type[Message],
+    raws: Iterable[bytes],
+    resource_version: str,
+    continue_token: str = "",
+    remaining: int | None = None,
 ) -> bytes:
-    """Bytes of a List message (any kind's) from the bytes of its items.
+    """Bytes of a List message from the bytes of its items.
 
     Args:
+        list_message: the List's class; its `metadata` and `items` are fields 1 and 2, as in every List.
         raws: items, each with its resourceVersion already in it.
         remaining: items after this page; None = not said (selectors, or the last page).
     """
+    assert list_message.DESCRIPTOR.fields_by_name["items"].number == 2
     meta = ListMeta(resourceVersion=resource_version)
     if continue_token:
         setattr(meta, "continue", continue_token)

@@ -115,7 +115,8 @@ def _scalar(loader: _Loader, node: yaml.ScalarNode) -> Any:
     if node.style is not None:
         return text
     # A plain scalar whose tag differs from the implied one was written with `!!str`.
-    if node.tag == _STRING_TAG and loader.resolve(yaml.ScalarNode, text, (True, False)) != _STRING_TAG:
+    implied = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    if node.tag == _STRING_TAG and implied != _STRING_TAG:
         return text
     if text in _NULLS:
         return None
