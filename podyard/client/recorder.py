@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from podyard.api import errors, resources
+from podyard.api import errors, resources, times
 from podyard.api.errors import ApiError
 from podyard.api.types import Event, Message
 from podyard.base import clock, ids, log
@@ -151,7 +151,7 @@ class Recorder:
     async def _write(self, key: tuple[Any, ...], event: Event) -> None:
         known = self._known.get(key)
         if known is not None:
-            body = {"count": known.count + 1, "lastTimestamp": _rfc3339(event.lastTimestamp.seconds)}
+            body = {"count": known.count + 1, "lastTimestamp": times.text(event.lastTimestamp.seconds)}
             try:
                 await self._client.patch(
                     Event, known.name, known.namespace, body=body, patch_type=STRATEGIC_PATCH
@@ -169,9 +169,3 @@ class Recorder:
         self._known[key] = _Known(metadata.name, metadata.namespace, 1, event.firstTimestamp.seconds)
         if len(self._known) > _CACHE_BOUND:
             self._known.popitem(last=False)
-
-
-def _rfc3339(seconds: int) -> str:
-    from podyard.api.times import format_time
-
-    return format_time(seconds)
