@@ -31,7 +31,7 @@ def seconds_of(moment: Time | MicroTime) -> float | None:
     return None if is_zero_time(moment) else moment.seconds + moment.nanos / 1e9
 
 
-def age_text(created: Time, now_s: float) -> str:
+def age_text(created: Time | MicroTime, now_s: float) -> str:
     """An age for people, `<unknown>` when there is no time."""
     seconds = seconds_of(created)
     return "<unknown>" if seconds is None else times.age_text(now_s - seconds)

@@ -88,7 +88,7 @@ def _mapping(loader: _Loader, node: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     merged: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        if key_node.value == "<<" and key_node.style is None:
+        if key_node.value == "<<" and not key_node.style:
             sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
             for source in sources:
                 for key, item in _mapping(loader, source).items():
@@ -112,7 +112,8 @@ def _key(value: Any) -> str:
 
 def _scalar(loader: _Loader, node: yaml.ScalarNode) -> Any:
     text: str = node.value
-    if node.style is not None:
+    # libyaml's reader marks plain scalars with an empty style, the Python one with None.
+    if node.style:
         return text
     # A plain scalar whose tag differs from the implied one was written with `!!str`.
     implied = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
