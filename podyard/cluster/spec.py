@@ -63,7 +63,8 @@ _ADDRESS_OFFSET = {
     Role.APISERVER: 32,
     Role.SCHEDULER: 48,
     Role.CONTROLLER_MANAGER: 64,
-    Role.WORKER: 256,
+    # worker-1 is x.y.z.1.
+    Role.WORKER: 257,
 }
 
 
