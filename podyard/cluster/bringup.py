@@ -17,7 +17,7 @@ from podyard.cluster import ports as host_ports
 from podyard.cluster import preflight
 from podyard.cluster.engine import Engine, EngineError
 from podyard.cluster.errors import NotFoundError, NotReadyError
-from podyard.cluster.image import ensure_image
+from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import (
     Connect,
     CreateContainer,
@@ -100,7 +100,9 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
             image_id=image_id,
             registry=await _registry(engine, placement),
         )
-        await _Execution(engine, spec, state, placement, progress).run(steps)
+        await _Execution(engine, spec, placement, progress).run(steps)
+        if request.rebuild:
+            await remove_superseded(engine)
     if request.wait:
         await _await_ready(engine, request, spec, placement, state, progress)
     return UpResult(spec, placement, steps)
@@ -159,13 +161,11 @@ class _Execution:
         self,
         engine: Engine,
         spec: ClusterSpec,
-        state: StateDirectory,
         placement: Placement,
         progress: Progress,
     ) -> None:
         self._engine = engine
         self._spec = spec
-        self._state = state
         self._placement = placement
         self._progress = progress
 

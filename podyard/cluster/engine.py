@@ -279,6 +279,11 @@ class Engine:
         row = await self._unless_missing(self._api.inspect_image, reference)
         return dict(((row or {}).get("Config") or {}).get("Labels") or {})
 
+    async def untagged_images(self, label: str) -> list[str]:
+        """Ids of images that carry the label and have no tag."""
+        filters = {"label": label, "dangling": True}
+        return [row["Id"] for row in await self._call(self._api.images, filters=filters)]
+
     async def pull(self, reference: str) -> None:
         """Pulls an image."""
         repository, _, tag = reference.rpartition(":")

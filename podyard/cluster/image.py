@@ -160,10 +160,13 @@ async def ensure_image(engine: Engine, reference: str, progress: Progress, *, re
     if present and (await engine.image_labels(reference)).get(LABEL_CONTEXT) == digest:
         return present
     await ensure_base(engine, progress)
-    built = await _build(engine, reference, files, digest, progress)
-    if present and present != built:
-        await engine.remove_image(present)
-    return built
+    return await _build(engine, reference, files, digest, progress)
+
+
+async def remove_superseded(engine: Engine) -> None:
+    """Images of ours that lost their tag to a newer one; those that a container still uses stay."""
+    for image_id in await engine.untagged_images(LABEL_CONTEXT):
+        await engine.remove_image(image_id)
 
 
 async def _build(
