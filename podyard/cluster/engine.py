@@ -19,7 +19,7 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
-from podyard.cluster.errors import ClusterError
+from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.plan import Observed, ObservedContainer, ObservedNetwork
 from podyard.cluster.roles import Container, File
 from podyard.cluster.spec import (
@@ -74,12 +74,12 @@ class Engine:
         """Reaches the engine that `DOCKER_HOST`, else the current docker context, names.
 
         Raises:
-            EngineError: it cannot be reached; the hint says what to look at.
+            PreflightError: it cannot be reached; the hint says what to look at.
         """
         try:
             return cls(await asyncio.to_thread(_new_client))
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            raise EngineError(
+            raise PreflightError(
                 f"the Docker engine cannot be reached: {error}",
                 hint="is it running, and may this user talk to it? Try: docker info",
             ) from error

@@ -212,6 +212,9 @@ def _wrong(
         return "the image changed"
     if found.definition != container.definition:
         return "its definition changed"
+    if found.state == "created":
+        # Interrupted before its start, perhaps before its files were in.
+        return "it was never started"
     if found.state in {"dead", "removing"}:
         return f"it is {found.state}"
     return ""
@@ -240,6 +243,9 @@ def _registry_steps(
     steps: list[Step] = []
     if found is not None and found.definition != registry.definition:
         steps.append(RemoveContainer(registry.name, "its definition changed"))
+        found = None
+    elif found is not None and found.state == "created":
+        steps.append(RemoveContainer(registry.name, "it was never started"))
         found = None
     elif found is not None and found.image_id != image_id and found.state != "running":
         steps.append(RemoveContainer(registry.name, "the image changed"))

@@ -123,6 +123,13 @@ def test_a_killed_container_is_started_not_replaced() -> None:
     assert make_plan(observed) == [StartContainer("demo-etcd-2")]
 
 
+def test_a_container_that_was_never_started_may_lack_its_files_and_is_made_anew() -> None:
+    after = carry_out(Observed(), make_plan(Observed()))
+    torn = dataclasses.replace(after.containers["demo-etcd-2"], state="created")
+    observed = dataclasses.replace(after, containers={**after.containers, "demo-etcd-2": torn})
+    assert [type(step) for step in make_plan(observed)] == [RemoveContainer, CreateContainer, StartContainer]
+
+
 def test_a_new_image_replaces_containers_and_keeps_volumes() -> None:
     after = carry_out(Observed(), make_plan(Observed()))
     old = {name: dataclasses.replace(row, image_id="sha256:old") for name, row in after.containers.items()}
@@ -164,7 +171,7 @@ def disturbed(draw: st.DrawFn) -> Observed:
     assert full.registry is not None
     registry_row = dataclasses.replace(
         full.registry,
-        state=draw(st.sampled_from(["running", "paused", "exited"])),
+        state=draw(st.sampled_from(["created", "running", "paused", "exited"])),
         image_id=draw(st.sampled_from([IMAGE, "sha256:old"])),
         addresses=full.registry.addresses if network and draw(st.booleans()) else {},
     )
