@@ -138,7 +138,8 @@ class ImagePuller:
         took, waited = go_duration(ended_s - began_s), go_duration(ended_s - asked_s)
         info = await self._runtime.image(reference)
         size = info.size_bytes if info is not None else 0
-        text = f'Successfully pulled image "{image}" in {took} ({waited} including waiting). Image size: {size} bytes.'
+        waiting = f"({waited} including waiting)"
+        text = f'Successfully pulled image "{image}" in {took} {waiting}. Image size: {size} bytes.'
         announce("Normal", "Pulled", text)
 
     def _failed(self, pod_uid: str, image: str, failure: RuntimeFailure, announce: Announce) -> PullError:

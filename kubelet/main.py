@@ -1,0 +1,104 @@
+"""The kubelet process: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubelet.node import read_machine
+from kubelet.nodeagent import NodeAgent, uplink_address, uplink_mtu
+from kubelet.podbuild import ClusterNetwork
+from kubelet.runtime.cri import CriRuntime
+from kubelet.server import KubeletServer
+from kubelet.shell import Kubelet
+from podyard.base import log
+from podyard.base.config import TlsFiles
+from podyard.base.health import HealthServer
+from podyard.base.run import Background
+from podyard.client.client import Client
+from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from podyard.client.recorder import Recorder
+
+_LOGGER = log.get_logger("kubelet")
+
+
+@dataclass(frozen=True)
+class Config:
+    """`/etc/podyard/config.yaml` of a kubelet.
+
+    Attributes:
+        name: of the node.
+        apiservers: `host:port` of gRPC with mutual TLS.
+        tls: client certificate of `system:node:NAME`.
+        serving: certificate of the kubelet's own server; its CA verifies the API server's.
+    """
+
+    name: str
+    apiservers: list[str]
+    tls: TlsFiles
+    serving: TlsFiles
+    root: str = "/var/lib/kubelet"
+    runtime_socket: str = "/run/containerd/containerd.sock"
+    network_directory: str = "/etc/cni/net.d"
+    port: int = 10250
+    health_port: int = 10248
+    cluster_dns: list[str] = field(default_factory=lambda: ["10.96.0.10"])
+    cluster_domain: str = "cluster.local"
+    labels: dict[str, str] = field(default_factory=dict)
+    log_level: str = "info"
+
+
+async def main(config: Config, stop: asyncio.Event) -> None:
+    """Runs until `stop`; pods run on."""
+    root = Path(config.root)
+    root.mkdir(parents=True, exist_ok=True)
+    transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kubelet")
+    client = Client(transport, field_manager="kubelet")
+    runtime = CriRuntime(
+        config.runtime_socket, network_directory=Path(config.network_directory), mtu=uplink_mtu()
+    )
+    recorder = Recorder(client, "kubelet", config.name)
+    network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)
+    kubelet = Kubelet(config.name, client, runtime, recorder, root=root, network=network)
+    server = KubeletServer(kubelet, _server_context(config.serving))
+    health = HealthServer(
+        "127.0.0.1",
+        config.health_port,
+        ready={
+            "pods": lambda: None if kubelet.pods.synced.is_set() else "the node's pods are not listed yet"
+        },
+    )
+    await health.start()
+    await server.start("0.0.0.0", config.port)
+    agent = NodeAgent(
+        kubelet,
+        client,
+        runtime,
+        recorder,
+        read_machine(root),
+        address=uplink_address(),
+        port=server.port,
+        labels=config.labels,
+    )
+    try:
+        async with Background() as background:
+            background.start(recorder.run(), name="events")
+            background.start(kubelet.run(), name="kubelet")
+            background.start(agent.run(), name="node")
+            await stop.wait()
+    finally:
+        await recorder.flush(1.0)
+        await server.stop()
+        await health.stop()
+        await runtime.close()
+        await transport.close()
+
+
+def _server_context(tls: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca)
+    context.load_cert_chain(tls.cert, tls.key)
+    # Optional at TLS, so that a caller without one reads 401 rather than a broken connection.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

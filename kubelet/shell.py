@@ -1,0 +1,267 @@
+"""The kubelet's shell: joins the API's pods, the runtime's pods and the clock to one worker a pod.
+
+Three sources wake a worker: the watch on this node's pods, the runtime's event stream, and timers;
+a full look at the runtime every ten seconds is the safety net for lost events. Pods that only the
+runtime knows are leftovers, ended once the list of the node's pods is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kubelet.cgroups import pod_cgroup
+from kubelet.images import ImagePuller
+from kubelet.lookup import ObjectLookup
+from kubelet.podbuild import LOG_ROOT, ClusterNetwork, HostFacts, log_directory
+from kubelet.podspec import full_name
+from kubelet.podstatus import NodeFacts
+from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
+from kubelet.statuses import StatusWriter
+from kubelet.volumes import PodVolumes
+from kubelet.worker import PodWorker, Surroundings
+from podyard.api import errors
+from podyard.api.errors import ApiError
+from podyard.api.types import Key, Pod
+from podyard.base import clock, ids, log
+from podyard.base.backoff import Backoff
+from podyard.base.run import Background
+from podyard.client.client import Client
+from podyard.client.informer import Informer
+from podyard.client.recorder import Recorder
+
+_LOGGER = log.get_logger("kubelet")
+_RELIST_S = 10.0
+_STREAM_BACKOFF = Backoff(base_s=0.1, cap_s=5.0)
+# More starts at once gain nothing on the machines this runs on.
+_PARALLEL_STARTS = 3
+
+
+class Kubelet:
+    """Runs the pods of one node.
+
+    Args:
+        node_name: whose pods.
+        root: /var/lib/kubelet.
+        log_root: /var/log/pods.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        client: Client,
+        runtime: Runtime,
+        recorder: Recorder,
+        *,
+        root: Path,
+        network: ClusterNetwork,
+        log_root: Path = Path(LOG_ROOT),
+        cgroup_root: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
+        self.node_name = node_name
+        self.host = HostFacts(node_name, "", 0, 0)
+        self.network_problem: str | None = "the runtime has not been asked yet"
+        self.pods: Informer[Pod] = Informer(client, Pod, field_selector=f"spec.nodeName={node_name}")
+        self._client = client
+        self._runtime = runtime
+        self._recorder = recorder
+        self._volumes = PodVolumes(root)
+        self._log_root = log_root
+        self._cgroup_root = cgroup_root
+        self._workers: dict[str, PodWorker] = {}
+        self._statuses = StatusWriter(client)
+        self._lookup = ObjectLookup(client)
+        self._around = Surroundings(
+            runtime=runtime,
+            images=ImagePuller(runtime),
+            volumes=self._volumes,
+            starts=asyncio.Semaphore(_PARALLEL_STARTS),
+            lookup=self._lookup.get,
+            publish=self._statuses.publish,
+            confirm=self._confirm,
+            record=self._record,
+            tidy=self._tidy,
+            host=lambda: self.host,
+            node=lambda: NodeFacts((self.host.host_ip,) if self.host.host_ip else ()),
+            network=network,
+            network_ready=lambda: self.network_problem,
+        )
+        self._pending: list[tuple[Pod | None, Pod | None]] = []
+        self._changed = asyncio.Event()
+        self.pods.on_change(self._on_pod)
+
+    # What the kubelet's server asks.
+
+    def find(self, namespace: str, name: str) -> Pod | None:
+        return self.pods.get(Key(namespace, name))
+
+    def all(self) -> list[Pod]:
+        return list(self.pods)
+
+    async def observe(self, uid: str) -> ObservedPod:
+        return await self._runtime.pod(uid)
+
+    def container_runs(self, uid: str, container_id: str) -> bool:
+        worker = self._workers.get(uid)
+        if worker is None:
+            return False
+        return any(c.id == container_id and c.state == "running" for c in worker.observed.containers)
+
+    # Running.
+
+    async def run(self) -> None:
+        """Works for ever; ends by cancellation. Pods run on: a kubelet that ends kills nothing."""
+        async with Background() as background:
+            background.start(self.pods.run(), name="pods")
+            background.start(self._dispatch(background), name="dispatch")
+            background.start(self._follow_runtime(), name="runtime events")
+            await self._relist_for_ever(background)
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        self._pending.append((old, new))
+        self._changed.set()
+
+    async def _dispatch(self, background: Background) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            pending, self._pending = self._pending, []
+            for old, new in pending:
+                self._apply(background, old, new)
+
+    def _apply(self, background: Background, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            worker = self._workers.get(old.metadata.uid)
+            if worker is not None:
+                worker.forget_object()
+        if new is None:
+            return
+        uid = new.metadata.uid
+        worker = self._workers.get(uid)
+        if worker is None:
+            self._start_worker(background, uid, new)
+        else:
+            worker.update(new)
+
+    def _start_worker(self, background: Background, uid: str, pod: Pod | None) -> None:
+        worker = PodWorker(uid, pod, self._around)
+        self._workers[uid] = worker
+        background.start(self._run_worker(worker), name=f"pod {full_name(pod) if pod else uid}")
+
+    async def _run_worker(self, worker: PodWorker) -> None:
+        failures = 0
+        while True:
+            try:
+                await worker.run()
+                break
+            except (asyncio.CancelledError, AssertionError):
+                raise
+            except Exception as error:  # pod worker: one pod's failure must not stop the others
+                failures += 1
+                _LOGGER.error("pod worker failed", uid=worker.uid, error=repr(error), exc_info=error)
+                await clock.sleep(_STREAM_BACKOFF.delay_s(failures, ids.jitter()))
+        if self._workers.get(worker.uid) is worker:
+            del self._workers[worker.uid]
+        self._statuses.forget(worker.uid)
+
+    async def _follow_runtime(self) -> None:
+        failures = 0
+        while True:
+            try:
+                events: AsyncIterator[str] = self._runtime.events()
+                async for uid in events:
+                    failures = 0
+                    worker = self._workers.get(uid)
+                    if worker is not None:
+                        worker.wake()
+            except RuntimeFailure as failure:
+                _LOGGER.debug("runtime events broke", error=failure.message)
+            await clock.real_sleep(_STREAM_BACKOFF.delay_s(failures, ids.jitter()))
+            failures += 1
+            # What happened while nobody listened shows at the next look.
+            for worker in list(self._workers.values()):
+                worker.wake()
+
+    async def _relist_for_ever(self, background: Background) -> None:
+        await self.pods.synced.wait()
+        seen: dict[str, tuple[Any, ...]] = {}
+        while True:
+            try:
+                observed = await self._runtime.pods()
+                seen = self._compare(background, observed, seen)
+            except RuntimeFailure as failure:
+                _LOGGER.warning("runtime can't be listed", error=failure.message)
+            await clock.sleep(_RELIST_S * (1 + 0.1 * ids.jitter()))
+
+    def _compare(
+        self, background: Background, observed: list[ObservedPod], seen: dict[str, tuple[Any, ...]]
+    ) -> dict[str, tuple[Any, ...]]:
+        now: dict[str, tuple[Any, ...]] = {}
+        for pod in observed:
+            now[pod.uid] = (
+                tuple((s.id, s.ready) for s in pod.sandboxes),
+                tuple((c.id, c.state) for c in pod.containers),
+            )
+            worker = self._workers.get(pod.uid)
+            if worker is None and pod.uid:
+                _LOGGER.info("removing leftovers", uid=pod.uid, name=pod.name, namespace=pod.namespace)
+                self._start_worker(background, pod.uid, None)
+            elif worker is not None and now[pod.uid] != seen.get(pod.uid):
+                worker.wake()
+        for uid in seen.keys() - now.keys():
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.wake()
+        for uid in self._volumes.known_pods():
+            if uid not in self._workers and uid not in now:
+                self._volumes.tear_down(uid)
+        return now
+
+    # What workers ask.
+
+    async def _confirm(self, pod: Pod) -> None:
+        """Removes the object of a pod that has ended here."""
+        try:
+            await self._client.delete(
+                Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0, uid=pod.metadata.uid
+            )
+        except (errors.NotFound, errors.Conflict):
+            pass  # gone, or another pod has the name now
+        except ApiError as error:
+            _LOGGER.debug("object not removed yet", pod=full_name(pod), error=error.message)
+
+    def _record(self, pod: Pod, type_: str, reason: str, message: str, path: str) -> None:
+        self._recorder.event(pod, type_, reason, message, field_path=path)
+
+    def _tidy(self, observed: ObservedPod, pod: Pod | None) -> None:
+        if pod is not None:
+            shutil.rmtree(self._log_root / Path(log_directory(pod)).name, ignore_errors=True)
+            remove_cgroup(self._cgroup_root, pod_cgroup(pod))
+            return
+        for entry in self._log_root.glob(f"*_{observed.uid}"):
+            shutil.rmtree(entry, ignore_errors=True)
+        for subtree in ("", "/burstable", "/besteffort"):
+            remove_cgroup(self._cgroup_root, f"/kubepods{subtree}/pod{observed.uid}")
+
+
+def remove_cgroup(root: Path, path: str) -> None:
+    """Removes a pod's own cgroup in every hierarchy: the runtime removes only its containers'."""
+    own = path.strip("/")
+    for parent in (root, *(entry for entry in root.glob("*") if entry.is_dir())):
+        directory = parent / own
+        if not directory.is_dir():
+            continue
+        for child in sorted(directory.rglob("*"), key=lambda item: -len(item.parts)):
+            if child.is_dir():
+                _rmdir(child)
+        _rmdir(directory)
+
+
+def _rmdir(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        pass  # a process lingers: the next pod of this node tidies no worse
