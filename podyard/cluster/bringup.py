@@ -84,7 +84,10 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     state = StateDirectory(request.spec.name)
     with state.locked():
         observed = await engine.observe(request.spec.name)
-        spec = replace(request.spec, nodes=resolve_nodes(request.nodes, observed, DEFAULT_NODES))
+        spec = replace(
+            request.spec,
+            nodes=resolve_nodes(request.nodes, observed, meant=state.nodes(), default=DEFAULT_NODES),
+        )
         await _check_host(engine, spec, progress)
         image_id = await ensure_image(engine, spec.image, progress, rebuild=request.rebuild)
         placement = await _place(engine, state, spec, observed)

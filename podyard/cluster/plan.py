@@ -129,11 +129,12 @@ Step = (
 )
 
 
-def resolve_nodes(asked: int | None, observed: Observed, default: int) -> int:
+def resolve_nodes(asked: int | None, observed: Observed, *, meant: int | None, default: int) -> int:
     """How many nodes the cluster shall have.
 
     Args:
         asked: by the user; None for "as it is".
+        meant: what the last `up`, perhaps interrupted, was to reach; None when that is not known.
         default: of a cluster that does not exist yet.
 
     Raises:
@@ -141,7 +142,7 @@ def resolve_nodes(asked: int | None, observed: Observed, default: int) -> int:
     """
     present = observed.count(Role.WORKER)
     if asked is None:
-        return present or default
+        return max(present, meant) if meant is not None else present or default
     if asked < present:
         raise SpecError(
             f"the cluster has {present} nodes and `up` takes none away; "

@@ -70,6 +70,13 @@ class StateDirectory:
         except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
             return None
 
+    def nodes(self) -> int | None:
+        """How many nodes the last `up` was to reach; None when that is not known."""
+        try:
+            return int(yaml.safe_load(self._placement.read_text(encoding="utf-8"))["nodes"])
+        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+            return None
+
     def save_placement(self, spec: ClusterSpec, placement: Placement) -> None:
         """Writes `cluster.yaml`."""
         content = {

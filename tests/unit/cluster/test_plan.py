@@ -194,11 +194,15 @@ def test_nodes_default_to_what_is_there() -> None:
         for index in (1, 2, 3)
     }
     observed = Observed(containers=rows)
-    assert resolve_nodes(None, observed, 2) == 3
-    assert resolve_nodes(None, Observed(), 2) == 2
-    assert resolve_nodes(5, observed, 2) == 5
+    assert resolve_nodes(None, observed, meant=None, default=2) == 3
+    assert resolve_nodes(None, Observed(), meant=None, default=2) == 2
+    assert resolve_nodes(5, observed, meant=3, default=2) == 5
+    # An interrupted `up --nodes 4` goes on to four, an interrupted first one to what it was asked for.
+    assert resolve_nodes(None, observed, meant=4, default=2) == 4
+    assert resolve_nodes(None, Observed(), meant=1, default=2) == 1
+    assert resolve_nodes(None, observed, meant=1, default=2) == 3
     with pytest.raises(SpecError, match="3 nodes and `up` takes none away"):
-        resolve_nodes(2, observed, 2)
+        resolve_nodes(2, observed, meant=None, default=2)
 
 
 def test_subnets_that_overlap_are_left_out() -> None:

@@ -35,8 +35,10 @@ def test_a_relative_data_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_placement_survives(state: StateDirectory) -> None:
     assert state.placement() is None
+    assert state.nodes() is None
     state.save_placement(SPEC, PLACEMENT)
     assert state.placement() == PLACEMENT
+    assert state.nodes() == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "subnet: 1", "ports: 5\nsubnet: x\nmtu: 1", "{"])

@@ -1,0 +1,181 @@
+"""`podyard up`, `status`, `list`, `push`, `down` on the real engine, from the command line alone.
+
+Readiness of the components is not waited for here: these are the containers' own tests.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Cluster:
+    """A cluster of the test's own, used through the command."""
+
+    def __init__(self, name: str, data: Path, command: tuple[str, ...]) -> None:
+        self.name = name
+        self.command = command
+        self.environment = {**os.environ, "XDG_DATA_HOME": str(data)}
+        self.engine = docker.from_env()
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Output and messages together; the exit code must be `code`."""
+        done = subprocess.run(
+            [*self.command, "--name", self.name, *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def states(self) -> dict[str, str]:
+        rows = self.engine.containers.list(all=True, filters={"label": f"podyard.cluster={self.name}"})
+        return {row.name.removeprefix(f"{self.name}-"): row.status for row in rows}
+
+    def ids(self) -> dict[str, str]:
+        rows = self.engine.containers.list(all=True, filters={"label": f"podyard.cluster={self.name}"})
+        return {row.name: row.id for row in rows}
+
+    def leftovers(self) -> list[str]:
+        label = {"label": f"podyard.cluster={self.name}"}
+        found = [row.name for row in self.engine.containers.list(all=True, filters=label)]
+        found += [row.name for row in self.engine.volumes.list(filters=label)]
+        found += [row.name for row in self.engine.networks.list(filters=label)]
+        return found
+
+
+def this_command() -> tuple[str, ...]:
+    return (sys.executable, "-m", "podyard.cli.main")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    one = Cluster(f"test-{os.getpid()}", tmp_path / "data", this_command())
+    try:
+        yield one
+    finally:
+        one.run("down")
+        assert one.leftovers() == []
+        one.engine.close()
+
+
+def running(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "running")
+
+
+CONTROL_PLANE = ("etcd-1", "etcd-2", "etcd-3", "apiserver-1", "controller-manager-1", "scheduler-1")
+
+
+def test_up_grows_repairs_and_touches_nothing_else(cluster: Cluster) -> None:
+    cluster.run("up", "--no-wait", "--nodes", "1")
+    assert cluster.states() == running(*CONTROL_PLANE, "worker-1")
+    before = cluster.ids()
+
+    assert "nothing to do" in cluster.run("up", "--no-wait")
+    cluster.run("up", "--no-wait", "--nodes", "2")
+    assert cluster.states() == running(*CONTROL_PLANE, "worker-1", "worker-2")
+    assert before.items() <= cluster.ids().items()
+
+    assert "takes none away" in cluster.run("up", "--no-wait", "--nodes", "1", code=2)
+
+    def container(name: str) -> docker.models.containers.Container:
+        return cluster.engine.containers.get(f"{cluster.name}-{name}")
+
+    before = cluster.ids()
+    container("etcd-2").kill("SIGKILL")
+    container("worker-2").pause()
+    cluster.engine.networks.get(cluster.name).disconnect(container("scheduler-1"))
+    cluster.run("up", "--no-wait")
+    assert cluster.states() == running(*CONTROL_PLANE, "worker-1", "worker-2")
+    assert cluster.ids() == before
+    addresses = container("scheduler-1").attrs["NetworkSettings"]["Networks"]
+    assert list(addresses) == [cluster.name]
+
+    assert cluster.name in cluster.run("list")
+    assert "etcd started" in cluster.run("logs", "etcd-2")
+    assert "etcd-1" in cluster.run("logs", "nothing", code=4)
+
+
+def test_down_leaves_the_registry_and_nothing_else(cluster: Cluster) -> None:
+    cluster.run("up", "--no-wait", "--nodes", "1")
+    state = Path(cluster.environment["XDG_DATA_HOME"]) / "podyard" / cluster.name
+    assert state.stat().st_mode & 0o777 == 0o700
+    cluster.run("down")
+    assert cluster.leftovers() == []
+    assert not state.exists()
+    registry = cluster.engine.containers.get("podyard-registry")
+    assert registry.status == "running"
+    assert cluster.name not in registry.attrs["NetworkSettings"]["Networks"]
+    assert "there is no cluster" in cluster.run("down")
+    cluster.run("status", code=4)
+    cluster.run("kubectl", "get", "nodes", code=4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_up_goes_on_where_it_was(cluster: Cluster, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*cluster.command, "--name", cluster.name, "up", "--no-wait", "--nodes", "1"],
+        env=cluster.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("creating 7 containers"):
+            break
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if number is signal.SIGINT else -number)
+    cluster.run("up", "--no-wait")
+    assert cluster.states() == running(*CONTROL_PLANE, "worker-1")
+    assert "nothing to do" in cluster.run("up", "--no-wait")
+
+
+def test_a_wheel_outside_the_clone_builds_the_same_image(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True
+    ).stdout.split(b"\0")
+    for name in filter(None, (raw.decode() for raw in tracked)):
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((REPOSITORY / name).read_bytes())
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(copy)]
+    subprocess.run(build, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("podyard-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", str(wheel)], check=True, capture_output=True)
+    script = "from podyard.cluster import image; f = image.context_files(); print(image.context_digest(f))"
+
+    def digest(interpreter: Path, folder: Path) -> str:
+        done = subprocess.run(
+            [interpreter, "-c", script], cwd=folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    # The copy holds what is in git alone, so compare with it and not with a clone that is being worked on.
+    assert digest(python, tmp_path) == digest(Path(sys.executable), copy)
+    one = Cluster(f"wheel-{os.getpid()}", tmp_path / "data", (str(tmp_path / "venv/bin/podyard"),))
+    try:
+        one.run("up", "--no-wait", "--nodes", "1")
+        assert one.states() == running(*CONTROL_PLANE, "worker-1")
+    finally:
+        one.run("down")
+        assert one.leftovers() == []
+        one.engine.close()
