@@ -36,12 +36,10 @@ ROLES = {
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
     envvar="PODYARD_LOG_LEVEL",
-    help="How much it says.",
+    help="How much it says; default: what its configuration says, else info.",
 )
-def run(role: str, file: str, log_level: str) -> None:
+def run(role: str, file: str, log_level: str | None) -> None:
     """Run one component until SIGTERM.
 
     Its configuration is the file, then the environment (PODYARD_ROLE_KEY, such as PODYARD_SCHEDULER_NAME).
@@ -50,12 +48,12 @@ def run(role: str, file: str, log_level: str) -> None:
     podyard run scheduler --config /etc/podyard/config.yaml
     """
     module = _component(role)
-    log.configure(role, log_level)
     prefix = f"PODYARD_{role.upper().replace('-', '_')}"
     try:
         settings = configuration.load(module.Config, file, environment=os.environ, environment_prefix=prefix)
     except configuration.ConfigError as error:
         raise click.UsageError(str(error)) from error
+    log.configure(role, log_level or getattr(settings, "log_level", "info"))
     log.get_logger(role).info("starting", config=configuration.redacted(settings))
     sys.exit(lifecycle.run(lambda stop: module.main(settings, stop), component=role))
 

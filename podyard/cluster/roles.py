@@ -322,7 +322,7 @@ def client_config(spec: ClusterSpec, name: str, purpose: str) -> dict[str, Any]:
 
 def kubelet_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
     """`kubelet.main.Config` of one node."""
-    return client_config(spec, name, "kubelet-client")
+    return {**client_config(spec, name, "kubelet-client"), "serving": _tls("ca", "kubelet-serving")}
 
 
 def _guarded(
