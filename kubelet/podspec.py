@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from podyard.api import quantity
+from podyard.api import pod_resources
 from podyard.api.types import Container, Pod
 
 GUARANTEED = "Guaranteed"
 BURSTABLE = "Burstable"
 BEST_EFFORT = "BestEffort"
-_QOS_RESOURCES = ("cpu", "memory")
 
 
 def container_hash(container: Container) -> str:
@@ -34,22 +33,8 @@ def find_container(pod: Pod, name: str) -> Container | None:
 
 
 def qos_class(pod: Pod) -> str:
-    """Guaranteed, Burstable or BestEffort (upstream: qos.ComputePodQOS)."""
-    if pod.status.qosClass:
-        return pod.status.qosClass
-    requested, limited, guaranteed = False, False, True
-    for container in all_containers(pod):
-        requests, limits = container.resources.requests, container.resources.limits
-        for name in _QOS_RESOURCES:
-            request = quantity.of(requests[name]) if name in requests else None
-            limit = quantity.of(limits[name]) if name in limits else None
-            requested = requested or bool(request and request.nanos)
-            limited = limited or bool(limit and limit.nanos)
-            if limit is None or not limit.nanos or (request is not None and request.nanos != limit.nanos):
-                guaranteed = False
-    if not requested and not limited:
-        return BEST_EFFORT
-    return GUARANTEED if guaranteed else BURSTABLE
+    """Guaranteed, Burstable or BestEffort: as the API server recorded it, else as it follows."""
+    return pod.status.qosClass or pod_resources.qos_class(pod)
 
 
 def grace_s(pod: Pod) -> float:

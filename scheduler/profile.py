@@ -1,0 +1,10 @@
+"""The default profile: upstream's plugins in upstream's order, with their weights."""
+
+from __future__ import annotations
+
+from scheduler.framework import Plugin
+from scheduler.plugins.affinity import AFFINITY, NAME
+from scheduler.plugins.resources import BALANCED, FIT
+from scheduler.plugins.taints import TAINTS, UNSCHEDULABLE
+
+DEFAULT: tuple[Plugin, ...] = (UNSCHEDULABLE, NAME, TAINTS, AFFINITY, FIT, BALANCED)

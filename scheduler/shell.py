@@ -1,0 +1,264 @@
+"""The scheduler's shell: informers -> queue -> decide -> assume -> bind.
+
+Deciding is one pod at a time over the cache; binding is not waited for by the next decision and
+goes out in batches, so one message carries many. What failed to bind is forgotten and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from podyard.api import errors, times
+from podyard.api.errors import ApiError
+from podyard.api.types import Binding, Node, Pod, rpc
+from podyard.base import clock, ids, log, metrics
+from podyard.base.run import Background
+from podyard.client.client import STRATEGIC_PATCH, Client, error_of
+from podyard.client.informer import InformerSet
+from podyard.client.recorder import Recorder
+from scheduler.cache import Cache
+from scheduler.decide import Chosen, Unschedulable, decide
+from scheduler.framework import Plugin
+from scheduler.profile import DEFAULT
+from scheduler.queue import SchedulingQueue, Waiting
+
+_LOGGER = log.get_logger("scheduler")
+_BATCH = 100
+# Decisions between two looks at the loop, so that watches and renewals stay in time.
+_BURST = 32
+_PATCHES_AT_ONCE = 16
+
+_ATTEMPTS = metrics.counter("scheduler_schedule_attempts_total", "Attempts by result", ("result",))
+_PENDING = metrics.gauge("scheduler_pending_pods", "Pending pods by queue", ("queue",))
+
+
+class Scheduler:
+    """Schedules pods of one scheduler name.
+
+    Args:
+        name: pods with this `spec.schedulerName`.
+        profile: plugins in order.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        *,
+        name: str = "default-scheduler",
+        profile: Sequence[Plugin] = DEFAULT,
+    ) -> None:
+        self.informers = InformerSet(client)
+        self._client = client
+        self._recorder = recorder
+        self._name = name
+        self._profile = profile
+        self._cache = Cache()
+        self._queue = SchedulingQueue()
+        self._wake = asyncio.Event()
+        self._binds: list[tuple[Pod, str]] = []
+        self._bind_wake = asyncio.Event()
+        self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
+        self._start = 0
+        self._events = {plugin.name: plugin.events for plugin in profile}
+        self._pods = self.informers.of(Pod)
+        self._nodes = self.informers.of(Node)
+        self._nodes.on_change(self._on_node)
+        self._pods.on_change(self._on_pod)
+
+    async def run(self) -> None:
+        """Schedules for ever; ends by cancellation only. The informers must be running."""
+        await self.informers.wait_synced()
+        async with Background() as background:
+            background.start(self._bind_for_ever(), name="binder")
+            await self._schedule_for_ever(background)
+
+    # What the watches say.
+
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            assert old is not None
+            self._cache.remove_node(old.metadata.name)
+            return
+        self._cache.set_node(new)
+        if old is None or _matters(old) != _matters(new):
+            self._wake_for("node")
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._gone(old)
+        if new is None:
+            return
+        if new.spec.nodeName:
+            self._queue.remove(new.metadata.uid)
+            if new.status.phase in ("Succeeded", "Failed"):
+                self._gone(new)
+            else:
+                self._cache.set_pod(new)
+        elif self._is_ours(new):
+            if not self._cache.is_assumed(new.metadata.uid):
+                self._queue.add(new, clock.now_s())
+                self._wake.set()
+        else:
+            self._queue.remove(new.metadata.uid)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return (
+            (pod.spec.schedulerName or "default-scheduler") == self._name
+            and not pod.metadata.HasField("deletionTimestamp")
+            and not pod.spec.schedulingGates
+            and pod.status.phase not in ("Succeeded", "Failed")
+        )
+
+    def _gone(self, pod: Pod) -> None:
+        self._queue.remove(pod.metadata.uid)
+        self._cache.remove_pod(pod.metadata.uid)
+        if pod.spec.nodeName:
+            self._wake_for("pod deleted")
+
+    def _wake_for(self, event: str) -> None:
+        def helps(waiting: Waiting) -> bool:
+            return not waiting.failed or any(event in self._events[name] for name in waiting.failed)
+
+        self._queue.wake(helps, clock.now_s())
+        self._wake.set()
+
+    # Deciding.
+
+    async def _schedule_for_ever(self, background: Background) -> None:
+        while True:
+            self._wake.clear()
+            now_s = clock.now_s()
+            self._queue.advance(now_s)
+            for _ in range(_BURST):
+                waiting = self._queue.take(clock.now_s())
+                if waiting is None:
+                    break
+                self._decide(background, waiting)
+            for name, count in self._queue.counts().items():
+                _PENDING.labels(name).set(count)
+            if len(self._queue):
+                await clock.sleep(0)
+                continue
+            due_s = self._queue.next_due_s()
+            timer = None if due_s is None else clock.call_at(due_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def _decide(self, background: Background, waiting: Waiting) -> None:
+        pod, nodes = waiting.pod, list(self._cache.nodes())
+        result = decide(pod, nodes, self._profile, start=self._start, tie=ids.jitter())
+        if isinstance(result, Chosen):
+            self._start = (self._start + result.examined) % max(len(nodes), 1)
+            self._cache.assume(pod, result.node)
+            self._binds.append((pod, result.node))
+            self._bind_wake.set()
+            return
+        _ATTEMPTS.labels("unschedulable").inc()
+        self._queue.failed(pod.metadata.uid, clock.now_s(), result.failed)
+        self._recorder.event(pod, "Warning", "FailedScheduling", result.message)
+        background.start(self._mark(pod, result), name="mark unschedulable")
+
+    async def _mark(self, pod: Pod, result: Unschedulable) -> None:
+        """Writes the pod's PodScheduled condition, unless it says so already."""
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.message == result.message:
+                return
+        condition_body = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": result.message,
+            "lastTransitionTime": _rfc3339(pod),
+            "lastProbeTime": None,
+        }
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition_body]}}
+        metadata = pod.metadata
+        async with self._patches:
+            try:
+                await self._client.patch(
+                    Pod,
+                    metadata.name,
+                    metadata.namespace,
+                    body=body,
+                    patch_type=STRATEGIC_PATCH,
+                    subresource="status",
+                )
+            except ApiError as error:
+                _LOGGER.debug("condition not written", pod=metadata.name, error=error.message)
+
+    # Binding.
+
+    async def _bind_for_ever(self) -> None:
+        while True:
+            await self._bind_wake.wait()
+            self._bind_wake.clear()
+            while self._binds:
+                batch, self._binds = self._binds[:_BATCH], self._binds[_BATCH:]
+                await self._bind(batch)
+
+    async def _bind(self, batch: list[tuple[Pod, str]]) -> None:
+        operations = [_operation(pod, node) for pod, node in batch]
+        try:
+            results = await self._client.bulk(operations)
+            problems = [error_of(result) for result in results]
+        except ApiError as error:
+            problems = [error] * len(batch)
+        for (pod, node), problem in zip(batch, problems, strict=True):
+            self._bound(pod, node, problem)
+
+    def _bound(self, pod: Pod, node: str, problem: ApiError | None) -> None:
+        metadata = pod.metadata
+        if problem is None:
+            _ATTEMPTS.labels("scheduled").inc()
+            self._queue.remove(metadata.uid)
+            text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {node}"
+            self._recorder.event(pod, "Normal", "Scheduled", text)
+            return
+        _ATTEMPTS.labels("error").inc()
+        self._cache.forget(metadata.uid)
+        if isinstance(problem, (errors.NotFound, errors.Conflict)):
+            # Gone, or bound by an earlier try whose answer was lost: the watch knows.
+            self._queue.failed(metadata.uid, clock.now_s(), frozenset(), error=True)
+            self._wake.set()
+            return
+        _LOGGER.warning("bind failed", pod=metadata.name, node=node, error=problem.message)
+        self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {problem.message}")
+        self._queue.failed(metadata.uid, clock.now_s(), frozenset(), error=True)
+        self._wake.set()
+
+
+def _matters(node: Node) -> tuple[bytes, ...]:
+    """What of a node may make a pod schedulable."""
+    spec = Node(spec=node.spec, metadata={"labels": dict(node.metadata.labels)})
+    for name, value in node.status.allocatable.items():
+        spec.status.allocatable[name].CopyFrom(value)
+    return (spec.SerializeToString(deterministic=True),)
+
+
+def _operation(pod: Pod, node: str) -> rpc.BulkOperation:
+    metadata = pod.metadata
+    binding = Binding(
+        metadata={"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+        target={"kind": "Node", "name": node},
+    )
+    return rpc.BulkOperation(
+        verb=rpc.BulkOperation.BIND,
+        version="v1",
+        resource="pods",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        object=binding.SerializeToString(),
+    )
+
+
+def _rfc3339(pod: Pod) -> str:
+    """Since when the pod is unschedulable."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return times.text(condition.lastTransitionTime.seconds)
+    return times.text(int(clock.now_s()))
