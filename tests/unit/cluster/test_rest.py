@@ -1,0 +1,109 @@
+"""Readiness over mutual TLS, against a server that answers as the API server does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from podyard.base import clock, pki
+from podyard.base.pki import Identity
+from podyard.cluster.rest import NodeState, RestProbe, Unreachable
+
+Answers = dict[str, tuple[int, bytes]]
+READY = {"type": "Ready", "status": "True", "message": "kubelet is posting ready status"}
+NOT_READY = {"type": "Ready", "status": "False", "message": "network plugin is not ready"}
+NODES = {
+    "items": [
+        {
+            "metadata": {"name": "a"},
+            "status": {"conditions": [{"type": "DiskPressure", "status": "False"}, READY]},
+        },
+        {"metadata": {"name": "b"}, "status": {"conditions": [NOT_READY]}},
+        {"metadata": {"name": "c"}},
+    ]
+}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[Answers], RestProbe]]:
+    now_s = clock.real_now_s()
+    authority = pki.new_authority("kubernetes", now_s=now_s)
+    server = Identity("kube-apiserver", addresses=("127.0.0.1",), client=False)
+    for name, identity in (("server", server), ("admin", Identity("kubernetes-admin", ("system:masters",)))):
+        pair = pki.issue(authority, identity, now_s=now_s)
+        (tmp_path / f"{name}.crt").write_bytes(pair.certificate)
+        (tmp_path / f"{name}.key").write_bytes(pair.key)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.crt"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    begun: list[tuple[HTTPServer, threading.Thread]] = []
+
+    def start(answers: Answers) -> RestProbe:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = answers[self.path]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        http = HTTPServer(("127.0.0.1", 0), Handler)
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        begun.append((http, thread))
+        files = {
+            "ca": tmp_path / "ca.crt",
+            "certificate": tmp_path / "admin.crt",
+            "key": tmp_path / "admin.key",
+        }
+        return RestProbe(http.server_port, **files)
+
+    yield start
+    for http, thread in begun:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+def test_ready_and_nodes(serve: Callable[[Answers], RestProbe]) -> None:
+    probe = serve(
+        {"/readyz?verbose": (200, b"[+]etcd ok"), "/api/v1/nodes": (200, json.dumps(NODES).encode())}
+    )
+    asyncio.run(probe.readyz())
+    assert asyncio.run(probe.nodes()) == [
+        NodeState("a", ready=True, reason="kubelet is posting ready status"),
+        NodeState("b", ready=False, reason="network plugin is not ready"),
+        NodeState("c", ready=False, reason="has not reported yet"),
+    ]
+
+
+def test_what_is_not_ready_is_told(serve: Callable[[Answers], RestProbe]) -> None:
+    probe = serve(
+        {
+            "/readyz?verbose": (500, b"[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed"),
+            "/api/v1/nodes": (200, b'{"items": 5}'),
+        }
+    )
+    with pytest.raises(Unreachable, match=r"^\[-\]etcd failed: reason withheld$"):
+        asyncio.run(probe.readyz())
+    with pytest.raises(Unreachable, match="cannot be read"):
+        asyncio.run(probe.nodes())
+
+
+def test_nobody_there(serve: Callable[[Answers], RestProbe], tmp_path: Path) -> None:
+    serve({})
+    files = {"ca": tmp_path / "ca.crt", "certificate": tmp_path / "admin.crt", "key": tmp_path / "admin.key"}
+    with pytest.raises(Unreachable, match="refused"):
+        asyncio.run(RestProbe(1, **files).readyz())
