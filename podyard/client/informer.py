@@ -10,6 +10,7 @@ in order, perhaps with some left out; a deletion is always seen. It starts with 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic
 
@@ -22,6 +23,7 @@ from podyard.client.client import Client, WatchBatch
 
 _LOGGER = log.get_logger("informer")
 _BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
+_GONE_BOUND = 1000
 
 IndexFunction = Callable[[Any], Iterable[str]]
 Handler = Callable[[Any, Any], None]
@@ -63,6 +65,7 @@ class Informer(Generic[M]):
         }
         self._objects: dict[Key, M] = {}
         self._seen_at_s: dict[Key, float] = {}
+        self._gone_at_s: OrderedDict[Key, float] = OrderedDict()
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, M]]] = {name: {} for name in self._index_functions}
         self._handlers: list[Handler] = []
@@ -88,6 +91,10 @@ class Informer(Generic[M]):
     def seen_at_s(self, key: Key) -> float | None:
         """Cluster time at which this process saw the object's present state."""
         return self._seen_at_s.get(key)
+
+    def gone_at_s(self, key: Key) -> float | None:
+        """Cluster time at which this process saw the object go; the last thousand are known."""
+        return self._gone_at_s.get(key)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Adds an index; what is in the store already is indexed at once."""
@@ -180,7 +187,11 @@ class Informer(Generic[M]):
         if obj is None:
             del self._objects[key]
             self._seen_at_s.pop(key, None)
+            self._gone_at_s[key] = clock.now_s()
+            if len(self._gone_at_s) > _GONE_BOUND:
+                self._gone_at_s.popitem(last=False)
         else:
+            self._gone_at_s.pop(key, None)
             self._objects[key] = obj
             self._seen_at_s[key] = clock.now_s()
         for handler in self._handlers:

@@ -60,6 +60,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteCollection:
+    """Delete all objects of a kind in a namespace."""
+
+    kind: type[Message]
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Record an event about an object."""
 
@@ -76,7 +84,7 @@ class RequeueAfter:
     delay_s: float
 
 
-Action = Create | Update | Patch | Delete | Emit | RequeueAfter
+Action = Create | Update | Patch | Delete | DeleteCollection | Emit | RequeueAfter
 Actions = list[Action]
 
 

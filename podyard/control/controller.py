@@ -21,9 +21,19 @@ from podyard.base.backoff import Backoff
 from podyard.client.client import Client
 from podyard.client.informer import Informer, InformerSet, key_of
 from podyard.client.recorder import Recorder
-from podyard.control.actions import Action, Create, Delete, Emit, Outcome, Patch, RequeueAfter, Update
+from podyard.control.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteCollection,
+    Emit,
+    Outcome,
+    Patch,
+    RequeueAfter,
+    Update,
+)
 from podyard.control.queue import WorkQueue
-from podyard.control.spec import ControllerSpec
+from podyard.control.spec import SINGLE, ControllerSpec
 from podyard.control.view import View
 
 # Upstream's item back-off of rate-limited queues: 5 ms doubling to 1000 s. Ours ends at 60 s:
@@ -66,7 +76,6 @@ class Controller:
         self._recorder = recorder
         self._queue: WorkQueue[Key] = WorkQueue(_BACKOFF)
         self._wake = asyncio.Event()
-        self._active = False
         self._logger = log.get_logger(f"controller.{spec.name}")
         self._listers: dict[type[Message], Informer[Any]] = {}
         # The barrier: key -> what was written for it and not yet seen.
@@ -78,16 +87,18 @@ class Controller:
             for name, function in spec.indexes.get(kind, {}).items():
                 informer.add_index(name, function)
             self._listers[kind] = informer
-        for kind in spec.kinds:
+        for kind in spec.kinds if spec.period_s is None else ():
             self._listers[kind].on_change(self._enqueuer(kind))
 
     async def run(self) -> None:
         """Works for ever; ends by cancellation only."""
         for informer in self._listers.values():
             await informer.synced.wait()
-        self._active = True
-        for obj in self._listers[self.spec.for_]:
-            self._queue.add(key_of(obj))
+        if self.spec.single:
+            self._queue.add(SINGLE)
+        else:
+            for obj in self._listers[self.spec.for_]:
+                self._queue.add(key_of(obj))
         self._wake.set()
         async with asyncio.TaskGroup() as group:
             for number in range(self.spec.workers):
@@ -106,6 +117,8 @@ class Controller:
 
     def _keys_function(self, kind: type[Message]) -> Callable[[Any, Any], list[Key]]:
         spec = self.spec
+        if spec.single:
+            return lambda old, new: [SINGLE]
         main = kind is spec.for_
         owned = kind in spec.owns
         mapped = spec.maps.get(kind)
@@ -167,7 +180,10 @@ class Controller:
         outcome = "error"
         try:
             await self._barrier(key)
-            actions = self.spec.reconcile(View(self._listers, clock.now_s()), key)
+            view = View(self._listers, clock.now_s())
+            if self.spec.gather is not None:
+                view.facts = await self.spec.gather(self._client, view, key)
+            actions = self.spec.reconcile(view, key)
             result = await self._carry_out(key, actions)
             if result.conflict:
                 outcome = "conflict"
@@ -175,8 +191,11 @@ class Controller:
                 return
             outcome = "done"
             self._queue.forget(key)
-            if result.requeue_after_s is not None:
-                self._queue.add_at(key, clock.now_s() + result.requeue_after_s)
+            after_s = [
+                delay_s for delay_s in (result.requeue_after_s, self.spec.period_s) if delay_s is not None
+            ]
+            if after_s:
+                self._queue.add_at(key, clock.now_s() + min(after_s))
                 self._wake.set()
         except AssertionError:
             raise  # our own invariant is broken: this process must not go on
@@ -231,7 +250,7 @@ class Controller:
                         outcome.requeue_after_s = delay_s if known is None else min(known, delay_s)
                     case Emit():
                         self._recorder.event(action.about, action.type, action.reason, action.message)
-                    case Update() | Patch():
+                    case Update() | Patch() | DeleteCollection():
                         await self._write(action, outcome)
                     case Create() | Delete():
                         pass  # done above
@@ -260,7 +279,9 @@ class Controller:
                     raise failed[0]
             size *= 2
 
-    async def _write(self, action: Create | Delete | Update | Patch, outcome: Outcome) -> None:
+    async def _write(
+        self, action: Create | Delete | Update | Patch | DeleteCollection, outcome: Outcome
+    ) -> None:
         result: Any = None
         match action:
             case Create(obj):
@@ -296,6 +317,9 @@ class Controller:
                     )
                 except errors.NotFound:
                     pass
+            case DeleteCollection(kind, namespace):
+                await self._client.delete_collection(kind, namespace)
+                return
             case _:
                 assert_never(action)
         if action.reason:

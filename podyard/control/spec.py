@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,12 @@ from podyard.control.view import View
 Reconcile = Callable[[View, Key], Actions]
 # (old, new, view) -> keys of the main kind that this change concerns; old or new may be None.
 KeysOf = Callable[[Any, Any, View], Iterable[Key]]
+# (client, view, key) -> facts; asynchronous.
+Gather = Callable[[Any, View, Key], Awaitable[Any]]
 IndexFunction = Callable[[Any], Iterable[str]]
+
+
+SINGLE = Key("", "")
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,9 @@ class ControllerSpec:
         reads: kinds that are only read.
         indexes: kind -> index name -> function.
         workers: how many keys at once.
+        single: every change enqueues one and the same key, `SINGLE`: for decisions over all objects.
+        period_s: with `single`: reconcile every so many cluster seconds, whatever changes.
+        gather: reads what informers do not have, before each reconcile; lands in `view.facts`.
     """
 
     name: str
@@ -39,6 +47,9 @@ class ControllerSpec:
     reads: tuple[type[Message], ...] = ()
     indexes: Mapping[type[Message], Mapping[str, IndexFunction]] = field(default_factory=dict)
     workers: int = 4
+    single: bool = False
+    period_s: float | None = None
+    gather: Gather | None = None
 
     @property
     def kinds(self) -> tuple[type[Message], ...]:

@@ -19,13 +19,18 @@ class Lister(Protocol):
 
     def seen_at_s(self, key: Key) -> float | None: ...
 
+    def gone_at_s(self, key: Key) -> float | None: ...
+
 
 class View:
     """A read-only window. Objects in it are shared: change a `copy_of` instead.
 
     Attributes:
         now_s: cluster time, seconds since the epoch.
+        facts: what the controller's `gather` read; None without one.
     """
+
+    facts: Any = None
 
     def __init__(self, listers: Mapping[type[Message], Lister], now_s: float) -> None:
         self._listers = listers
@@ -55,3 +60,7 @@ class View:
     def seen_at_s(self, kind: type[Message], key: Key) -> float | None:
         """When this process saw the object's present state; its own clock, not the writer's."""
         return self._listers[kind].seen_at_s(key)
+
+    def gone_at_s(self, kind: type[Message], key: Key) -> float | None:
+        """When this process saw the object go; None if it did not."""
+        return self._listers[kind].gone_at_s(key)
