@@ -51,6 +51,7 @@ __all__ = [
     "from_dict",
     "join_list",
     "join_list_json",
+    "same",
     "to_dict",
 ]
 
@@ -84,6 +85,14 @@ def to_dict(message: Message) -> dict[str, Any]:
     """A message as its JSON value (fresh containers), without apiVersion and kind."""
     value: dict[str, Any] = codec_json.encoder(message.DESCRIPTOR)(message)
     return value
+
+
+def same(left: Message, right: Message) -> bool:
+    """Whether two messages mean the same object.
+
+    Go's encoder writes zero values that others leave out, so equal objects need not be equal messages.
+    """
+    return left == right or to_dict(left) == to_dict(right)
 
 
 def encode_value(message: Message, api_version: str, kind: str) -> dict[str, Any]:

@@ -9,12 +9,10 @@ Counterpart: apimachinery `api/errors` and `util/validation/field`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-import orjson
-
+from podyard.api.quoting import go_quote, shown
 from podyard.api.types import Status, StatusCause, StatusDetails
 
 OBJECT_MODIFIED = (
@@ -95,11 +93,15 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
         self.code = code or self.http_code
         self.status_reason = reason or self.reason
+        # Set where a list may go on from (an expired continue token): goes into the Status' metadata.
+        self.continue_token = ""
 
     def to_status(self) -> Status:
         """This error as meta/v1 Status; `details` is absent when there is nothing to say in it."""
         status = Status(status="Failure", message=self.message, reason=self.status_reason, code=self.code)
         status.metadata.SetInParent()
+        if self.continue_token:
+            setattr(status.metadata, "continue", self.continue_token)
         details = StatusDetails(
             name=self.name, group=self.group, kind=self.kind, uid=self.uid, causes=self.causes
         )
@@ -469,7 +471,7 @@ def from_status(status: Status) -> ApiError:
     """The exception that the other side raised; unknown reasons go by the code, else `ApiError`."""
     cls = CLASSES.get(status.reason) or _BY_CODE.get(status.code, ApiError)
     details = status.details
-    return cls(
+    error = cls(
         status.message,
         group=details.group,
         kind=details.kind,
@@ -480,6 +482,8 @@ def from_status(status: Status) -> ApiError:
         code=status.code,
         reason=status.reason,
     )
+    error.continue_token = getattr(status.metadata, "continue")
+    return error
 
 
 # Field errors. Paths are written as upstream prints them: `spec.containers[0].name`.
@@ -548,52 +552,6 @@ def aggregate(causes: Sequence[StatusCause]) -> str:
     """All errors in one line: the only one bare, several as `[a, b]`, repeated ones once."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-
-
-def shown(value: Any) -> str:
-    """A bad value as upstream prints it: numbers and bools bare, strings quoted, all else JSON."""
-    if value is None:
-        return '"null"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
-    if isinstance(value, str):
-        return go_quote(value)
-    return orjson.dumps(value, default=list).decode()
-
-
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def go_quote(text: str) -> str:
-    """A string in double quotes with the escapes of Go's %q."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_quoted(char) for char in text) + '"'
-
-
-def _quoted(char: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _cause(reason: str, path: str, text: str, detail: str = "") -> StatusCause:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podyard.api import errors
+from podyard.api import errors, quoting
 
 TABLE = Path(errors.__file__).parent / "tables" / "error_reasons.tsv"
 
@@ -115,7 +115,7 @@ def test_invalid_lists_all_causes_once() -> None:
     ],
 )
 def test_values_are_shown_as_upstream_shows_them(value: object, text: str) -> None:
-    assert errors.shown(value) == text
+    assert quoting.shown(value) == text
 
 
 @pytest.mark.parametrize("cls", errors.CLASSES.values(), ids=lambda cls: cls.__name__)

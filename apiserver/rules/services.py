@@ -1,0 +1,141 @@
+"""Services: address families, fields that go with the type, and cluster addresses.
+
+Counterpart: kubernetes pkg/registry/core/service.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterator
+
+from podyard.api.types import Service, core_v1
+
+HEADLESS = "None"
+EXTERNAL_NAME = "ExternalName"
+
+
+def prepare_create(service: Service) -> None:
+    """No status yet, families as this cluster has them."""
+    service.status.CopyFrom(core_v1.ServiceStatus())
+    service.status.loadBalancer.SetInParent()
+    _normalize_cluster_ips(service)
+    _fill_families(service)
+
+
+def prepare_update(new: Service, old: Service) -> None:
+    """Status is not the client's; allocated values left out are kept."""
+    new.status.CopyFrom(old.status)
+    _keep_allocated(new, old)
+    _normalize_cluster_ips(new)
+    _drop_fields_of_other_types(new, old)
+    _fill_families(new)
+
+
+def prepare_status(new: Service, old: Service) -> None:
+    """Only metadata and status change."""
+    new.spec.CopyFrom(old.spec)
+
+
+def _needs_cluster_ip(service: Service) -> bool:
+    return service.spec.type != EXTERNAL_NAME
+
+
+def _normalize_cluster_ips(service: Service) -> None:
+    """`clusterIPs[0]` and `clusterIP` are one value; old clients know only the latter."""
+    spec = service.spec
+    if spec.clusterIP and not spec.clusterIPs:
+        spec.clusterIPs.append(spec.clusterIP)
+
+
+def _fill_families(service: Service) -> None:
+    spec = service.spec
+    if not _needs_cluster_ip(service):
+        return
+    if not spec.HasField("ipFamilyPolicy"):
+        spec.ipFamilyPolicy = "SingleStack"
+    if not spec.ipFamilies:
+        families = [_family(address) for address in spec.clusterIPs if address != HEADLESS]
+        spec.ipFamilies.extend(families or ["IPv4"])
+
+
+def _family(address: str) -> str:
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def _keep_allocated(new: Service, old: Service) -> None:
+    """An update that does not repeat addresses and ports keeps them."""
+    if _needs_cluster_ip(old) and _needs_cluster_ip(new):
+        if not new.spec.clusterIP and not new.spec.clusterIPs:
+            new.spec.clusterIP = old.spec.clusterIP
+            new.spec.clusterIPs.extend(old.spec.clusterIPs)
+        elif new.spec.clusterIP == old.spec.clusterIP and not new.spec.clusterIPs:
+            new.spec.clusterIPs.extend(old.spec.clusterIPs)
+    node_ports = ("NodePort", "LoadBalancer")
+    if old.spec.type in node_ports and new.spec.type in node_ports:
+        known = {(port.protocol, port.port): port.nodePort for port in old.spec.ports}
+        for port in new.spec.ports:
+            port.nodePort = port.nodePort or known.get((port.protocol, port.port), 0)
+    if not new.spec.healthCheckNodePort:
+        new.spec.healthCheckNodePort = old.spec.healthCheckNodePort
+
+
+def _drop_fields_of_other_types(new: Service, old: Service) -> None:
+    """After a change of type, fields that the client merely repeated go with the old type."""
+    spec = new.spec
+    if old.spec.type == spec.type:
+        return
+    if spec.type == EXTERNAL_NAME and spec.clusterIP == old.spec.clusterIP:
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            spec.ClearField(name)
+    if old.spec.type in ("NodePort", "LoadBalancer") and spec.type in ("ClusterIP", EXTERNAL_NAME):
+        before = {(port.name, port.nodePort) for port in old.spec.ports}
+        for port in spec.ports:
+            if (port.name, port.nodePort) in before:
+                port.nodePort = 0
+        if spec.healthCheckNodePort == old.spec.healthCheckNodePort:
+            spec.healthCheckNodePort = 0
+        if not spec.externalIPs and spec.externalTrafficPolicy == old.spec.externalTrafficPolicy:
+            spec.externalTrafficPolicy = ""
+    if old.spec.type == "LoadBalancer":
+        if spec.allocateLoadBalancerNodePorts == old.spec.allocateLoadBalancerNodePorts:
+            spec.ClearField("allocateLoadBalancerNodePorts")
+        if spec.loadBalancerClass == old.spec.loadBalancerClass:
+            spec.ClearField("loadBalancerClass")
+
+
+def assign_cluster_ip(service: Service, cidr: str, taken: Collection[str], start: int) -> bool:
+    """Gives the Service a free address of the range when it needs one and names none.
+
+    Args:
+        service: changed.
+        cidr: the Service range, IPv4.
+        taken: addresses of other Services.
+        start: any number; the search begins there, so that concurrent requests rarely meet.
+
+    Returns:
+        False when the range is exhausted.
+    """
+    spec = service.spec
+    if not _needs_cluster_ip(service) or spec.clusterIP:
+        return True
+    for address in _candidates(ipaddress.ip_network(cidr), start):
+        if address not in taken:
+            spec.clusterIP = address
+            del spec.clusterIPs[:]
+            spec.clusterIPs.append(address)
+            return True
+    return False
+
+
+def _candidates(network: ipaddress.IPv4Network | ipaddress.IPv6Network, start: int) -> Iterator[str]:
+    """The upper part of the range first: the lower one is left to addresses chosen by hand.
+
+    Source: KEP-3070.
+    """
+    size = min(network.num_addresses, 65536)
+    first, last = 1, size - 2
+    reserved = min(max(16, size // 16), 256)
+    for low, high in ((first + reserved, last), (first, min(first + reserved - 1, last))):
+        count = high - low + 1
+        for step in range(max(count, 0)):
+            yield str(network[low + (start + step) % count])

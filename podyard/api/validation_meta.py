@@ -1,0 +1,253 @@
+"""Validation of metadata, label selectors and conditions, shared by all kinds.
+
+Counterpart: apimachinery `api/validation`, `apis/meta/v1/validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from podyard.api import codec, meta, names
+from podyard.api.errors import (
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from podyard.api.quoting import go_quote
+from podyard.api.types import LabelSelector, ObjectMeta, StatusCause
+
+Causes = list[StatusCause]
+NameProblems = Callable[[str], list[str]]
+
+IMMUTABLE = "field is immutable"
+MAX_ANNOTATION_BYTES = 256 * 1024
+STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+MAX_MANAGER_BYTES = 128
+MAX_SUBRESOURCE_BYTES = 256
+SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def each(path: str, value: Any, problems: Iterable[str]) -> Causes:
+    """One Invalid error for each problem that a format function found."""
+    return [invalid(path, value, problem) for problem in problems]
+
+
+def immutable(path: str, new: Any, old: Any) -> Causes:
+    """An error when a value changed."""
+    return [] if new == old else [invalid(path, new, IMMUTABLE)]
+
+
+def object_meta(metadata: ObjectMeta, *, namespaced: bool, name_problems: NameProblems) -> Causes:
+    """Metadata of any object.
+
+    Args:
+        name_problems: the kind's rule for names, of `podyard.api.names`.
+    """
+    path = "metadata"
+    causes: Causes = []
+    if metadata.generateName:
+        # What comes after the prefix ends it well, so a dash there is fine.
+        prefix = metadata.generateName
+        masked = f"{prefix[:-1]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
+        causes += each(f"{path}.generateName", prefix, name_problems(masked))
+    if not metadata.name:
+        causes.append(required(f"{path}.name", "name or generateName is required"))
+    else:
+        causes += each(f"{path}.name", metadata.name, name_problems(metadata.name))
+    if namespaced:
+        if not metadata.namespace:
+            causes.append(required(f"{path}.namespace"))
+        else:
+            problems = names.dns_label_problems(metadata.namespace)
+            causes += each(f"{path}.namespace", metadata.namespace, problems)
+    elif metadata.namespace:
+        causes.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+    if metadata.generation < 0:
+        causes.append(_negative(f"{path}.generation", metadata.generation))
+    causes += labels(metadata.labels, f"{path}.labels")
+    causes += annotation_map(metadata.annotations, f"{path}.annotations")
+    causes += _owner_references(metadata, f"{path}.ownerReferences")
+    causes += _finalizers(metadata, f"{path}.finalizers")
+    return causes + _managed_fields(metadata, f"{path}.managedFields")
+
+
+def non_negative(path: str, value: int) -> Causes:
+    """A number that may not be below 0."""
+    return [_negative(path, value)] if value < 0 else []
+
+
+def _negative(path: str, value: int) -> StatusCause:
+    return invalid(path, value, "must be greater than or equal to 0")
+
+
+def labels(values: Mapping[str, str], path: str) -> Causes:
+    """Label keys and values."""
+    causes: Causes = []
+    for key in sorted(values):
+        causes += label_name(key, path)
+        causes += each(path, values[key], names.label_value_problems(values[key]))
+    return causes
+
+
+def label_name(key: str, path: str) -> Causes:
+    """A label's key."""
+    return each(path, key, names.qualified_name_problems(key))
+
+
+def annotation_map(values: Mapping[str, str], path: str) -> Causes:
+    """Annotation keys, and their size all together."""
+    causes: Causes = []
+    size = 0
+    for key in sorted(values):
+        causes += each(path, key, names.qualified_name_problems(key.lower()))
+        size += len(key.encode()) + len(values[key].encode())
+    if size > MAX_ANNOTATION_BYTES:
+        causes.append(too_long(path, MAX_ANNOTATION_BYTES))
+    return causes
+
+
+def _owner_references(metadata: ObjectMeta, path: str) -> Causes:
+    causes: Causes = []
+    controller = ""
+    for owner in metadata.ownerReferences:
+        group, _, version = owner.apiVersion.rpartition("/")
+        if not version:
+            causes.append(invalid(f"{path}.apiVersion", owner.apiVersion, "version must not be empty"))
+        for name in ("kind", "name", "uid"):
+            if not getattr(owner, name):
+                causes.append(invalid(f"{path}.{name}", getattr(owner, name), "must not be empty"))
+        if (owner.apiVersion, owner.kind) == ("v1", "Event"):
+            shown = f"{group}/{version}, Kind=Event"
+            causes.append(invalid(path, codec.to_dict(owner), f"{shown} is disallowed from being an owner"))
+        if owner.controller:
+            if controller:
+                detail = (
+                    "Only one reference can have Controller set to true. Found "
+                    f'"true" in references for {controller} and {owner.name}'
+                )
+                listed = [codec.to_dict(item) for item in metadata.ownerReferences]
+                causes.append(invalid(path, listed, detail))
+            else:
+                controller = owner.name
+    return causes
+
+
+def _finalizers(metadata: ObjectMeta, path: str) -> Causes:
+    causes: Causes = []
+    for name in metadata.finalizers:
+        causes += finalizer_name(name, path)
+    if "orphan" in metadata.finalizers and "foregroundDeletion" in metadata.finalizers:
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        causes.append(invalid(path, list(metadata.finalizers), detail))
+    return causes
+
+
+def finalizer_name(name: str, path: str) -> Causes:
+    """A finalizer: a standard one or `domain/name`."""
+    causes = each(path, name, names.qualified_name_problems(name))
+    if "/" not in name and name not in STANDARD_FINALIZERS:
+        causes.append(
+            invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
+        )
+    return causes
+
+
+def _managed_fields(metadata: ObjectMeta, path: str) -> Causes:
+    causes: Causes = []
+    for index, entry in enumerate(metadata.managedFields):
+        at = f"{path}[{index}]"
+        if entry.operation not in ("Apply", "Update"):
+            causes.append(invalid(f"{at}.operation", entry.operation, "must be `Apply` or `Update`"))
+        if entry.fieldsType and entry.fieldsType != "FieldsV1":
+            causes.append(invalid(f"{at}.fieldsType", entry.fieldsType, "must be `FieldsV1`"))
+        if len(entry.manager.encode()) > MAX_MANAGER_BYTES:
+            causes.append(too_long(f"{at}.manager", MAX_MANAGER_BYTES))
+        if not entry.manager.isprintable():
+            bad = next(i for i, char in enumerate(entry.manager) if not char.isprintable())
+            detail = f"invalid character '\\u{ord(entry.manager[bad]):04x}' (at position {bad})"
+            causes.append(invalid(f"{at}.manager", entry.manager, detail))
+        if len(entry.subresource.encode()) > MAX_SUBRESOURCE_BYTES:
+            causes.append(too_long(f"{at}.subresource", MAX_SUBRESOURCE_BYTES))
+    return causes
+
+
+def object_meta_update(new: ObjectMeta, old: ObjectMeta) -> Causes:
+    """What may not change in metadata; the server has filled in what the client left out."""
+    path = "metadata"
+    causes: Causes = []
+    if meta.is_terminating(old):
+        added = sorted(set(new.finalizers) - set(old.finalizers))
+        if added:
+            text = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers {_go_list(added)}"
+            )
+            causes.append(forbidden(f"{path}.finalizers", text))
+    if new.generation < old.generation:
+        causes.append(invalid(f"{path}.generation", new.generation, "must not be decremented"))
+    for name in ("name", "namespace", "uid"):
+        causes += immutable(f"{path}.{name}", getattr(new, name), getattr(old, name))
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if getattr(new, name).seconds != getattr(old, name).seconds:
+            causes.append(invalid(f"{path}.{name}", codec.to_dict(new).get(name), IMMUTABLE))
+    changed = new.deletionGracePeriodSeconds != old.deletionGracePeriodSeconds
+    if new.HasField("deletionGracePeriodSeconds") and changed:
+        causes.append(
+            invalid(f"{path}.deletionGracePeriodSeconds", new.deletionGracePeriodSeconds, IMMUTABLE)
+        )
+    causes += labels(new.labels, f"{path}.labels")
+    causes += annotation_map(new.annotations, f"{path}.annotations")
+    causes += _owner_references(new, f"{path}.ownerReferences")
+    return causes + _managed_fields(new, f"{path}.managedFields")
+
+
+def _go_list(values: list[str]) -> str:
+    return f"[]string{{{', '.join(go_quote(value) for value in values)}}}"
+
+
+def label_selector(selector: LabelSelector, path: str) -> Causes:
+    """A selector message."""
+    causes = labels(selector.matchLabels, f"{path}.matchLabels")
+    for index, term in enumerate(selector.matchExpressions):
+        at = f"{path}.matchExpressions[{index}]"
+        if term.operator in ("In", "NotIn"):
+            if not term.values:
+                causes.append(
+                    required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                )
+        elif term.operator in ("Exists", "DoesNotExist"):
+            if term.values:
+                causes.append(
+                    forbidden(
+                        f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    )
+                )
+        else:
+            causes.append(invalid(f"{at}.operator", term.operator, "not a valid selector operator"))
+        causes += label_name(term.key, f"{at}.key")
+        for at_value, value in enumerate(term.values):
+            causes += each(f"{at}.values[{at_value}]", value, names.label_value_problems(value))
+    return causes
+
+
+def unique(path: str, values: Iterable[str]) -> Causes:
+    """A Duplicate error at `path[i]` for every repeated value."""
+    seen: set[str] = set()
+    causes: Causes = []
+    for index, value in enumerate(values):
+        if value in seen:
+            causes.append(duplicate(f"{path}[{index}]", value))
+        seen.add(value)
+    return causes
+
+
+def one_of(path: str, value: str, allowed: Iterable[str], *, needed: bool = False) -> Causes:
+    """A value of an enumeration; empty is fine unless `needed`."""
+    listed = list(allowed)
+    if value in listed or (not value and not needed):
+        return []
+    return [not_supported(path, value, listed)] if value else [required(path)]
