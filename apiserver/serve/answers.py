@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 import yaml
-from podyard.api.resources import Resource
 
 from apiserver.serve.negotiate import JSON, PROTOBUF, YAML, Form
 from podyard.api import codec, columns
+from podyard.api.resources import Resource
 from podyard.api.types import Status, meta_v1
 
 META_GROUP = "meta.k8s.io"

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
+
 from podyard.api.resources import RESOURCES, Resource
 
 AGGREGATED = "APIGroupDiscoveryList"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from podyard.api.resources import Resource
-
 from podyard.api import resources
+from podyard.api.resources import Resource
 
 # Below /namespaces/NAME these are parts of the namespace itself, not resources in it.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})

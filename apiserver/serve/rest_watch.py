@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from podyard.api.resources import Resource
 
 from apiserver.serve import answers
 from apiserver.serve.negotiate import PROTOBUF, Form
 from podyard.api import codec
 from podyard.api.errors import ApiError
+from podyard.api.resources import Resource
 from podyard.api.types import meta_v1
 from podyard.base import clock, ids
 

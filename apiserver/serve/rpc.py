@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from podyard.api.resources import Resource
-
 from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
 from podyard.api import codec, errors, resources
 from podyard.api.errors import ApiError
+from podyard.api.resources import Resource
 from podyard.api.types import SERVICE_MODULES, Binding, Message, Status, Unknown, core_v1, meta_v1, rpc
 
 # Operations of one bulk request; more would hold the loop for too long.
