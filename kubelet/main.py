@@ -13,6 +13,8 @@ from kubelet.podbuild import ClusterNetwork
 from kubelet.runtime.cri import CriRuntime
 from kubelet.server import KubeletServer
 from kubelet.shell import Kubelet
+from kubelet.traces import Traces
+from kubelet.volumes import PodVolumes
 from podyard.base import log
 from podyard.base.config import TlsFiles
 from podyard.base.health import HealthServer
@@ -53,7 +55,7 @@ class Config:
 async def main(config: Config, stop: asyncio.Event) -> None:
     """Runs until `stop`; pods run on."""
     root = Path(config.root)
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, at start
     transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kubelet")
     client = Client(transport, field_manager="kubelet")
     runtime = CriRuntime(
@@ -61,7 +63,9 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     )
     recorder = Recorder(client, "kubelet", config.name)
     network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)
-    kubelet = Kubelet(config.name, client, runtime, recorder, root=root, network=network)
+    kubelet = Kubelet(
+        config.name, client, runtime, recorder, volumes=PodVolumes(root), network=network, traces=Traces()
+    )
     server = KubeletServer(kubelet, _server_context(config.serving))
     health = HealthServer(
         "127.0.0.1",

@@ -273,7 +273,8 @@ def _restart(
         due_s = latest.finished_at_s + known.delay_s
         if now_s < due_s:
             where = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
-            text = f"back-off {_go_seconds(known.delay_s)} restarting failed container={container.name} pod={where}"
+            after = _go_seconds(known.delay_s)
+            text = f"back-off {after} restarting failed container={container.name} pod={where}"
             event = f"Back-off restarting failed container {container.name} in pod {where}"
             return [Hold(container.name, Waiting("CrashLoopBackOff", text), event)], due_s
     delay_s = RESTART_BASE_S if known is None else min(known.delay_s * 2, RESTART_CAP_S)

@@ -8,20 +8,18 @@ runtime knows are leftovers, ended once the list of the node's pods is complete.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-from kubelet.cgroups import pod_cgroup
 from kubelet.images import ImagePuller
 from kubelet.lookup import ObjectLookup
-from kubelet.podbuild import LOG_ROOT, ClusterNetwork, HostFacts, log_directory
+from kubelet.podbuild import ClusterNetwork, HostFacts
 from kubelet.podspec import full_name
 from kubelet.podstatus import NodeFacts
 from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
 from kubelet.statuses import StatusWriter
-from kubelet.volumes import PodVolumes
+from kubelet.traces import Traces
+from kubelet.volumes import Volumes
 from kubelet.worker import PodWorker, Surroundings
 from podyard.api import errors
 from podyard.api.errors import ApiError
@@ -45,8 +43,8 @@ class Kubelet:
 
     Args:
         node_name: whose pods.
-        root: /var/lib/kubelet.
-        log_root: /var/log/pods.
+        volumes: where pods' volumes are.
+        traces: removes what a pod leaves on the node, its logs and cgroups.
     """
 
     def __init__(
@@ -56,10 +54,9 @@ class Kubelet:
         runtime: Runtime,
         recorder: Recorder,
         *,
-        root: Path,
+        volumes: Volumes,
         network: ClusterNetwork,
-        log_root: Path = Path(LOG_ROOT),
-        cgroup_root: Path = Path("/sys/fs/cgroup"),
+        traces: Traces | None = None,
     ) -> None:
         self.node_name = node_name
         self.host = HostFacts(node_name, "", 0, 0)
@@ -68,22 +65,20 @@ class Kubelet:
         self._client = client
         self._runtime = runtime
         self._recorder = recorder
-        self._volumes = PodVolumes(root)
-        self._log_root = log_root
-        self._cgroup_root = cgroup_root
+        self._volumes = volumes
         self._workers: dict[str, PodWorker] = {}
         self._statuses = StatusWriter(client)
         self._lookup = ObjectLookup(client)
         self._around = Surroundings(
             runtime=runtime,
             images=ImagePuller(runtime),
-            volumes=self._volumes,
+            volumes=volumes,
             starts=asyncio.Semaphore(_PARALLEL_STARTS),
             lookup=self._lookup.get,
             publish=self._statuses.publish,
             confirm=self._confirm,
             record=self._record,
-            tidy=self._tidy,
+            tidy=traces.remove if traces is not None else _leave_nothing,
             host=lambda: self.host,
             node=lambda: NodeFacts((self.host.host_ip,) if self.host.host_ip else ()),
             network=network,
@@ -236,32 +231,6 @@ class Kubelet:
     def _record(self, pod: Pod, type_: str, reason: str, message: str, path: str) -> None:
         self._recorder.event(pod, type_, reason, message, field_path=path)
 
-    def _tidy(self, observed: ObservedPod, pod: Pod | None) -> None:
-        if pod is not None:
-            shutil.rmtree(self._log_root / Path(log_directory(pod)).name, ignore_errors=True)
-            remove_cgroup(self._cgroup_root, pod_cgroup(pod))
-            return
-        for entry in self._log_root.glob(f"*_{observed.uid}"):
-            shutil.rmtree(entry, ignore_errors=True)
-        for subtree in ("", "/burstable", "/besteffort"):
-            remove_cgroup(self._cgroup_root, f"/kubepods{subtree}/pod{observed.uid}")
 
-
-def remove_cgroup(root: Path, path: str) -> None:
-    """Removes a pod's own cgroup in every hierarchy: the runtime removes only its containers'."""
-    own = path.strip("/")
-    for parent in (root, *(entry for entry in root.glob("*") if entry.is_dir())):
-        directory = parent / own
-        if not directory.is_dir():
-            continue
-        for child in sorted(directory.rglob("*"), key=lambda item: -len(item.parts)):
-            if child.is_dir():
-                _rmdir(child)
-        _rmdir(directory)
-
-
-def _rmdir(directory: Path) -> None:
-    try:
-        directory.rmdir()
-    except OSError:
-        pass  # a process lingers: the next pod of this node tidies no worse
+def _leave_nothing(observed: ObservedPod, pod: Pod | None) -> None:
+    """Hollow pods leave no traces."""

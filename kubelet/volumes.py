@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from podyard.api import quantity
 from podyard.api.types import ConfigMap, Pod, Secret, Volume
@@ -35,6 +35,29 @@ class File:
 
     data: bytes
     mode: int
+
+
+class Volumes(Protocol):
+    """What the kubelet asks; `PodVolumes` on disk, `NoVolumes` where containers are hollow."""
+
+    def known_pods(self) -> list[str]: ...
+
+    async def set_up(self, pod: Pod, lookup: Lookup) -> dict[str, str]: ...
+
+    def tear_down(self, uid: str) -> None: ...
+
+
+class NoVolumes:
+    """Volumes of pods whose containers open no files."""
+
+    def known_pods(self) -> list[str]:
+        return []
+
+    async def set_up(self, pod: Pod, lookup: Lookup) -> dict[str, str]:
+        return {volume.name: f"/hollow/{volume.name}" for volume in pod.spec.volumes}
+
+    def tear_down(self, uid: str) -> None:
+        pass
 
 
 class PodVolumes:

@@ -38,7 +38,7 @@ from kubelet.podplan import (
 from kubelet.podspec import find_container, full_name, grace_s
 from kubelet.podstatus import NodeFacts, pod_status
 from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
-from kubelet.volumes import PodVolumes, VolumeError
+from kubelet.volumes import VolumeError, Volumes
 from podyard.api.types import Pod, PodStatus
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
@@ -66,7 +66,7 @@ class Surroundings:
 
     runtime: Runtime
     images: ImagePuller
-    volumes: PodVolumes
+    volumes: Volumes
     starts: asyncio.Semaphore
     lookup: Callable[[Any, str, str], Any]
     publish: Callable[[Pod, PodStatus], Any]

@@ -29,7 +29,6 @@ def network_config(cidr: str, mtu: int) -> dict[str, Any]:
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },
-            {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
         ],
     }
 

@@ -1,0 +1,94 @@
+"""Carries out what the model wants: nft transactions, and routes over netlink."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pyroute2 import IPRoute
+
+from podyard.base import clock, log
+from proxy.model import RouteChanges
+from proxy.ruleset import TABLE
+
+_LOGGER = log.get_logger("proxy")
+_TIMEOUT_S = 10.0
+# Routes of ours carry this protocol number, so that nobody else's are ever touched.
+ROUTE_PROTOCOL = 196
+_UNREACHABLE = "unreachable"
+
+
+class ApplyError(Exception):
+    """The kernel refused; the text is its own."""
+
+
+async def run_nft(text: str) -> None:
+    """Runs one transaction.
+
+    Raises:
+        ApplyError: nothing of it was applied.
+    """
+    code, _, problem = await _run("nft", "-f", "-", stdin=text.encode())
+    if code:
+        raise ApplyError(problem.decode(errors="replace").strip())
+
+
+async def table_present() -> bool:
+    """Whether our table is there: someone may have flushed the rules."""
+    code, _, _ = await _run("nft", "list", "table", "ip", TABLE)
+    return code == 0
+
+
+async def _run(*argv: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with clock.real_timeout(_TIMEOUT_S):
+            out, err = await process.communicate(stdin)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    return process.returncode or 0, out, err
+
+
+def present_routes() -> dict[str, str]:
+    """Pod range -> next hop, of the routes that we own."""
+    found = {}
+    with IPRoute() as kernel:
+        for route in kernel.get_routes(family=2, proto=ROUTE_PROTOCOL):
+            destination, gateway = route.get_attr("RTA_DST"), route.get_attr("RTA_GATEWAY")
+            if destination and gateway:
+                found[f"{destination}/{route['dst_len']}"] = gateway
+    return found
+
+
+def apply_routes(changes: RouteChanges) -> None:
+    """Sets and removes routes.
+
+    Raises:
+        ApplyError: a route could not be set; the others were.
+    """
+    problems = []
+    with IPRoute() as kernel:
+        for cidr in changes.remove:
+            try:
+                kernel.route("del", dst=cidr, proto=ROUTE_PROTOCOL)
+            except OSError as error:
+                problems.append(f"{cidr}: {error}")
+        for cidr, gateway in changes.replace:
+            try:
+                kernel.route("replace", dst=cidr, gateway=gateway, proto=ROUTE_PROTOCOL)
+            except OSError as error:
+                problems.append(f"{cidr} via {gateway}: {error}")
+    if problems:
+        raise ApplyError("; ".join(problems))
+
+
+def keep_unreachable(cidr: str) -> None:
+    """Makes the range unreachable where no better route exists: nothing leaves by the default one."""
+    with IPRoute() as kernel:
+        kernel.route("replace", dst=cidr, type=_UNREACHABLE)

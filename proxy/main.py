@@ -1,0 +1,54 @@
+"""The proxy process: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from podyard.base.config import TlsFiles
+from podyard.base.health import HealthServer
+from podyard.base.run import Background
+from podyard.client.client import Client
+from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from proxy.model import Network
+from proxy.shell import Proxy
+
+
+@dataclass(frozen=True)
+class Config:
+    """`/etc/podyard/proxy.yaml`.
+
+    Attributes:
+        name: of the node.
+        health_port: serves /healthz; upstream's load balancers ask there.
+        metrics_port: serves /metrics, on loopback.
+    """
+
+    name: str
+    apiservers: list[str]
+    tls: TlsFiles
+    pod_network: str = "10.244.0.0/16"
+    service_network: str = "10.96.0.0/16"
+    health_port: int = 10256
+    metrics_port: int = 10249
+    log_level: str = "info"
+
+
+async def main(config: Config, stop: asyncio.Event) -> None:
+    """Runs until `stop`; rules and routes stay as they are."""
+    transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kube-proxy")
+    network = Network(config.pod_network, config.service_network)
+    proxy = Proxy(Client(transport), config.name, network)
+    ready = {"sync": lambda: None if proxy.synced_at_s else "rules have not been applied yet"}
+    health = HealthServer("0.0.0.0", config.health_port, ready=ready)
+    figures = HealthServer("127.0.0.1", config.metrics_port, ready=ready)
+    await health.start()
+    await figures.start()
+    try:
+        async with Background() as background:
+            background.start(proxy.run(), name="proxy")
+            await stop.wait()
+    finally:
+        await health.stop()
+        await figures.stop()
+        await transport.close()
