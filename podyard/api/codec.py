@@ -17,7 +17,7 @@ from typing import Any, Generic
 import orjson
 from google.protobuf.message import DecodeError
 
-from podyard.api import codec_check, codec_json, yaml_json
+from podyard.api import codec_check, codec_json, json_syntax, yaml_json
 from podyard.api.codec_json import Deviation
 from podyard.api.codec_proto import (
     EnvelopeError,
@@ -165,7 +165,8 @@ def decode_json(
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _unrecognized(data, cls, kind, f"{_NO_KIND}{error}") from None
+        why = json_syntax.explain(data) or str(error)
+        raise _unrecognized(data, cls, kind, f"{_NO_KIND}{why}") from None
     duplicates = field_validation != IGNORE and codec_check.has_duplicate_keys(data)
     return _decode(value, cls, field_validation, api_version, kind, data=data, slow=duplicates)
 
@@ -236,7 +237,7 @@ def _decode(
     body_version, body_kind = _kind_of(value, cls, kind, data)
     descriptor: Any = cls.DESCRIPTOR
     problems = before
-    version = (body_version or api_version).rsplit("/", 1)[-1]
+    version = (body_version or api_version or descriptor.file.package.replace(".", "/")).rpartition("/")[2]
     name = kind or descriptor.name
     unfit = f'{body_kind or name} in version "{version}" cannot be handled as a {name}: '
     try:

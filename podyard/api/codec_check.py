@@ -29,6 +29,8 @@ _SKIP = object()
 _GO_BUILTIN = frozenset(
     {"string", "bool", "int", "int32", "int64", "uint8", "byte", "float64", "interface{}"}
 )
+# What null stands for in lists and maps.
+_ZEROS = {FieldType.TYPE_STRING: "", FieldType.TYPE_BYTES: b"", FieldType.TYPE_BOOL: False}
 _GO_INTEGERS = {FieldType.TYPE_INT32: "int32", FieldType.TYPE_INT64: "int64"}
 
 
@@ -177,7 +179,7 @@ class _Walk:
                 return {}
             return self.message(value, proto_field.message_type, place)
         if value is None:
-            return proto_field.default_value
+            return _ZEROS.get(proto_field.type, 0)
         go_type = place.go_type or "string"
         if proto_field.type in _GO_INTEGERS:
             limit = codec_json.INT_LIMITS[_GO_INTEGERS[proto_field.type]]
