@@ -19,15 +19,13 @@ class DeleteOutcome(enum.Enum):
     """What the registry does after a strategy looked at the object.
 
     NOW: the object goes at once, finalizers permitting.
-    GRACEFUL: the object was changed and is to be stored; with a grace of 0 and no finalizers it goes.
-    HELD: the object was changed and is to be stored; it stays, whatever its grace (a namespace that
-        is still to be emptied).
+    GRACEFUL: the object was changed and is to be stored; it goes where the kind's `delete_on_update`
+        says so of the new state (grace 0, nothing holds it).
     PENDING: a graceful deletion is under way already; nothing changes.
     """
 
     NOW = "now"
     GRACEFUL = "graceful"
-    HELD = "held"
     PENDING = "pending"
 
 

@@ -45,7 +45,7 @@ def delete(namespace: Namespace, options: meta_v1.DeleteOptions, now_s: float) -
         namespace.metadata.deletionTimestamp.CopyFrom(meta.time_of(now_s))
         namespace.metadata.deletionGracePeriodSeconds = 0
         namespace.status.phase = "Terminating"
-        return DeleteOutcome.HELD if namespace.spec.finalizers else DeleteOutcome.GRACEFUL
+        return DeleteOutcome.GRACEFUL
     return DeleteOutcome.PENDING if namespace.spec.finalizers else DeleteOutcome.NOW
 
 
