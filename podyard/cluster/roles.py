@@ -238,7 +238,7 @@ def _controller(inputs: _Inputs, role: Role, name: str, index: int) -> Container
         role,
         index,
         files=(
-            _yaml_file("config.yaml", client_config(inputs.spec, name, "identity")),
+            _yaml_file("config.yaml", controller_config(inputs.spec, name)),
             _certificate("ca", inputs.material, Authority.CLUSTER),
             *_pair("identity", inputs.material, name),
             _init_file(_component(role.value)),
@@ -308,6 +308,7 @@ def apiserver_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
             "tls": _tls("etcd-ca", "etcd-client"),
         },
         "tls": _tls("ca", "serving"),
+        "kubelet_client": _tls("ca", "kubelet-client"),
     }
 
 
@@ -318,6 +319,11 @@ def client_config(spec: ClusterSpec, name: str, purpose: str) -> dict[str, Any]:
         "apiservers": [f"{apiserver}:{GRPC_PORT}" for apiserver in spec.names(Role.APISERVER)],
         "tls": _tls("ca", purpose),
     }
+
+
+def controller_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
+    """`scheduler.main.Config` or `controller_manager.main.Config`; its health port shows the same identity."""
+    return {**client_config(spec, name, "identity"), "serving": _tls("ca", "identity")}
 
 
 def kubelet_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
