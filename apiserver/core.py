@@ -1,0 +1,60 @@
+"""The API server without its listeners: store, watch cache, registry, method table.
+
+`main` puts listeners before it; the simulation and `podyard dev` call it in process.
+"""
+
+from __future__ import annotations
+
+from apiserver.auth.authz import AlwaysAllow, Authorizer
+from apiserver.auth.user import AUTHENTICATED, RequestContext, UserInfo
+from apiserver.bootstrap import Bootstrap
+from apiserver.registry import Registry, build_cache
+from apiserver.serve.rpc import Method, Services
+from apiserver.serve.streams import PodStreams
+from apiserver.store.base import Store
+from podyard.base.run import Background
+from podyard.client.local_transport import LocalTransport
+
+
+class ApiCore:
+    """One API server's core.
+
+    Args:
+        store: etcd, or in memory.
+        streams: how kubelets are reached; made from the registry when None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        authorizer: Authorizer | None = None,
+        service_cidr: str = "10.96.0.0/16",
+        service_ip: str = "10.96.0.1",
+        address: str = "",
+        port: int = 6443,
+        kubelet_tls: object = None,
+    ) -> None:
+        self.store = store
+        self.cache = build_cache(store)
+        self.registry = Registry(store, self.cache, service_cidr=service_cidr)
+        self.authorizer = authorizer or AlwaysAllow()
+        self.streams = PodStreams(self.registry, kubelet_tls)  # type: ignore[arg-type]
+        self.methods: dict[str, Method] = Services(
+            self.registry, self.authorizer, self.streams.read_logs
+        ).methods()
+        self.bootstrap = Bootstrap(self.registry, address=address, port=port, service_ip=service_ip)
+
+    def start(self, background: Background) -> None:
+        """Starts following the store and making the system's objects."""
+        background.start(self.cache.run(), name="watch cache")
+        background.start(self.bootstrap.run(), name="bootstrap")
+
+    def transport(self, user: str, *groups: str, gate: object = None) -> LocalTransport:
+        """A client's way in without a network, as a user."""
+        context = RequestContext(UserInfo(user, (*groups, AUTHENTICATED)), user_agent=user)
+        return LocalTransport(self.methods, context, gate)
+
+    async def close(self) -> None:
+        await self.streams.close()
+        await self.store.close()

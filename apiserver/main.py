@@ -1,0 +1,122 @@
+"""The API server process: wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from apiserver.core import ApiCore
+from apiserver.serve.grpc_server import GrpcServer
+from apiserver.serve.rest import RestServer
+from apiserver.serve.rest_objects import ObjectHandlers
+from apiserver.store.etcd import EtcdStore
+from apiserver.store.etcd_wire import Tls
+from podyard.base import log
+from podyard.base.config import TlsFiles
+from podyard.base.run import Background
+
+_LOGGER = log.get_logger("apiserver")
+_DRAIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class EtcdConfig:
+    """The store: `host:2379` of each member, and the only key that opens it."""
+
+    endpoints: list[str]
+    tls: TlsFiles
+
+
+@dataclass(frozen=True)
+class Config:
+    """`/etc/podyard/config.yaml` of an API server.
+
+    Attributes:
+        name: of the container.
+        tls: serving certificate, and the CA whose client certificates are believed.
+        kubelet_client: certificate with which kubelets are called.
+        rest_port, grpc_port: as DESIGN fixes them.
+    """
+
+    name: str
+    etcd: EtcdConfig
+    tls: TlsFiles
+    kubelet_client: TlsFiles | None = None
+    host: str = "0.0.0.0"
+    rest_port: int = 6443
+    grpc_port: int = 6444
+    service_cidr: str = "10.96.0.0/16"
+    service_ip: str = "10.96.0.1"
+    log_level: str = "info"
+
+
+async def main(config: Config, stop: asyncio.Event) -> None:
+    """Serves until `stop`."""
+    store = EtcdStore(config.etcd.endpoints, tls=_etcd_tls(config.etcd.tls))
+    core = ApiCore(
+        store,
+        service_cidr=config.service_cidr,
+        service_ip=config.service_ip,
+        address=_own_address(config.name),
+        port=config.rest_port,
+        kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),
+    )
+    rest = RestServer(
+        ObjectHandlers(core.registry, core.authorizer, core.streams),
+        core.authorizer,
+        tls=_server_context(config.tls),
+        live={},
+        ready={
+            "etcd": lambda: None if core.cache.ready else "the store has not been listed yet",
+            "poststarthook/system-objects": lambda: None if core.bootstrap.done else "not finished",
+            "shutdown": lambda: "process is shutting down" if stop.is_set() else None,
+        },
+        version=metadata.version("podyard"),
+    )
+    files = [Path(path).read_bytes() for path in (config.tls.ca, config.tls.cert, config.tls.key)]  # noqa: ASYNC240
+    rpc = GrpcServer(
+        core.methods, f"{config.host}:{config.grpc_port}", ca=files[0], cert=files[1], key=files[2]
+    )
+    try:
+        async with Background() as background:
+            core.start(background)
+            await rest.start(config.host, config.rest_port)
+            await rpc.start()
+            _LOGGER.info("serving", rest_port=rest.port, grpc_port=rpc.port)
+            await stop.wait()
+            await rpc.stop(_DRAIN_S)
+            await rest.stop()
+    finally:
+        await core.close()
+
+
+def _etcd_tls(files: TlsFiles) -> Tls:
+    return Tls(
+        ca=Path(files.ca).read_bytes(), cert=Path(files.cert).read_bytes(), key=Path(files.key).read_bytes()
+    )
+
+
+def _own_address(name: str) -> str:
+    """This container's address on the cluster's network."""
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return ""
+
+
+def _server_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca)
+    context.load_cert_chain(files.cert, files.key)
+    # Optional at TLS: health needs no credential, everything else answers 401 without one.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _kubelet_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=files.ca)
+    context.load_cert_chain(files.cert, files.key)
+    return context
