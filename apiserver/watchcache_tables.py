@@ -172,7 +172,7 @@ class Rings:
 
     def floor(self, resources: Iterable[str]) -> int:
         """The lowest revision that a watch of these resources may start from."""
-        return max(self._rings[resource].floor for resource in resources)
+        return max((self._rings[resource].floor for resource in resources), default=0)
 
     def after(self, resources: Iterable[str], revision: int) -> Iterator[Change]:
         """The changes of these resources after `revision`, in the one order."""

@@ -1,0 +1,197 @@
+"""The generic verbs: read, default, admit, validate and store, for any row of the resource table.
+
+Every transport calls these and nothing else. What is particular about a kind stands in
+`apiserver.rules`; what is generic in the `registry_*` modules that this one joins:
+
+    get, list, watch      registry_reading    from the watch cache
+    create, update,
+    patch, bind           registry_writing    decide on a state, store if the state still holds
+    delete                registry_deleting   grace, finalizers, propagation
+
+Counterpart: apiserver registry/generic/registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+
+from apiserver.auth.user import RequestContext
+from apiserver.registry_deleting import Deleter, DeleteResult
+from apiserver.registry_objects import ApiObject, Item, object_maker
+from apiserver.registry_reading import Frame, ListResult, Reader
+from apiserver.registry_view import CacheView, ClusterAddresses
+from apiserver.registry_writing import Writer
+from apiserver.rules import admission
+from apiserver.store.base import Store
+from apiserver.watchcache import WatchCache
+from apiserver.watchcache_events import CachedObject
+from podyard.api import errors, resources
+from podyard.api.resources import Resource
+from podyard.api.types import Binding, Message, Pod, Status, meta_v1
+
+__all__ = ["DeleteResult", "Frame", "Item", "ListResult", "Registry", "build_cache"]
+
+# The class below has a `list` of its own.
+_Texts = list[str]
+
+DEFAULT_SERVICE_CIDR = "10.96.0.0/16"
+
+
+def build_cache(store: Store, rows: Iterable[Resource] = resources.RESOURCES) -> WatchCache:
+    """The watch cache of all rows, pods indexed by node. Its `run` follows the store."""
+    rows = list(rows)
+    prefixes = {row.storage_prefix for row in rows if row.storage is None}
+    cache = WatchCache(store, resources=prefixes, make=object_maker(rows))
+    for row in rows:
+        if row.message is Pod:
+            cache.add_index(row.storage_prefix, "spec.nodeName", _node_of)
+    return cache
+
+
+def _node_of(pod: CachedObject) -> str | None:
+    return pod.fields.get("spec.nodeName") or None
+
+
+class Registry:
+    """The verbs.
+
+    Args:
+        cache: made by `build_cache`, running.
+        admission_defaults: settings of the admission plugins.
+        service_cidr: where Services get their cluster addresses from, IPv4.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cache: WatchCache,
+        *,
+        admission_defaults: admission.Defaults = admission.Defaults(),
+        service_cidr: str = DEFAULT_SERVICE_CIDR,
+    ) -> None:
+        view = CacheView(cache)
+
+        def admit(attributes: admission.Attributes) -> None:
+            admission.admit(attributes, view, admission_defaults)
+
+        self.cache = cache
+        self._reader = Reader(store, cache)
+        self._writer = Writer(store, cache, self._reader, admit, ClusterAddresses(cache, service_cidr))
+        self._deleter = Deleter(self._writer, self._reader, admit)
+
+    async def get(
+        self, ctx: RequestContext, row: Resource, namespace: str, name: str, resource_version: str = ""
+    ) -> Item:
+        """See `Reader.get`."""
+        return await self._reader.get(row, namespace, name, resource_version)
+
+    async def list(
+        self, ctx: RequestContext, row: Resource, namespace: str, options: meta_v1.ListOptions
+    ) -> ListResult:
+        """See `Reader.list`."""
+        return await self._reader.list(row, namespace, options)
+
+    def watch(
+        self, ctx: RequestContext, row: Resource, namespace: str, options: meta_v1.ListOptions
+    ) -> AsyncGenerator[Frame, None]:
+        """See `Reader.watch`; close the generator."""
+        return self._reader.watch(row, namespace, options)
+
+    def watch_many(
+        self,
+        ctx: RequestContext,
+        targets: Iterable[tuple[Resource, str, meta_v1.ListOptions]],
+        resource_version: str,
+        *,
+        send_initial_events: bool = False,
+    ) -> AsyncIterator[tuple[Resource, Frame]]:
+        """See `Reader.watch_many`; close the generator."""
+        return self._reader.watch_many(targets, resource_version, send_initial_events=send_initial_events)
+
+    async def create(
+        self,
+        ctx: RequestContext,
+        row: Resource,
+        namespace: str,
+        obj: Message,
+        options: meta_v1.CreateOptions,
+        *,
+        name: str = "",
+        subresource: str = "",
+    ) -> Item:
+        """See `Writer.create`. `name` is the path's, which only subresources have."""
+        if subresource:
+            raise errors.MethodNotAllowed.of(f"{row.plural}/{subresource}", "create", row.group)
+        return await self._writer.create(row, namespace, obj, options)
+
+    async def update(
+        self,
+        ctx: RequestContext,
+        row: Resource,
+        namespace: str,
+        name: str,
+        obj: Message,
+        options: meta_v1.UpdateOptions,
+        *,
+        subresource: str = "",
+    ) -> tuple[Item, bool]:
+        """See `Writer.update`."""
+        return await self._writer.update(row, namespace, name, obj, options, subresource=subresource)
+
+    async def patch(
+        self,
+        ctx: RequestContext,
+        row: Resource,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        body: bytes,
+        options: meta_v1.PatchOptions,
+        *,
+        subresource: str = "",
+        warnings: _Texts | None = None,
+    ) -> Item:
+        """See `Writer.patch`."""
+        return await self._writer.patch(
+            row,
+            namespace,
+            name,
+            patch_type,
+            body,
+            options,
+            subresource=subresource,
+            warnings=[] if warnings is None else warnings,
+        )
+
+    async def delete(
+        self, ctx: RequestContext, row: Resource, namespace: str, name: str, options: meta_v1.DeleteOptions
+    ) -> DeleteResult:
+        """See `Deleter.delete`."""
+        return await self._deleter.delete(row, namespace, name, options)
+
+    async def delete_collection(
+        self,
+        ctx: RequestContext,
+        row: Resource,
+        namespace: str,
+        options: meta_v1.DeleteOptions,
+        list_options: meta_v1.ListOptions,
+    ) -> ListResult:
+        """See `Deleter.delete_collection`."""
+        return await self._deleter.delete_collection(row, namespace, options, list_options)
+
+    async def bind(
+        self,
+        ctx: RequestContext,
+        namespace: str,
+        name: str,
+        binding: Binding,
+        options: meta_v1.CreateOptions,
+    ) -> Status:
+        """See `Writer.bind`."""
+        return await self._writer.bind(resources.by_message(Pod), namespace, name, binding, options)
+
+
+def object_for(cached: ApiObject, row: Resource) -> Item:
+    """A cached object in a row's version; made once."""
+    return cached.view(row)

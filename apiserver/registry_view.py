@@ -1,0 +1,100 @@
+"""What admission and allocation may know of the cluster: a synchronous look into the watch cache."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from apiserver.rules import services
+from apiserver.watchcache import WatchCache
+from podyard.api import errors, resources
+from podyard.api.types import Message, Namespace, PriorityClass, Service
+from podyard.base import clock, ids
+
+# An address stays reserved this long for a Service whose write is under way.
+_RESERVED_S = 60.0
+
+
+class CacheView:
+    """`apiserver.rules.admission.ClusterView` over the watch cache.
+
+    Answers may be a moment old; the verbs look again with a fresh cache before they refuse anything.
+    """
+
+    def __init__(self, cache: WatchCache) -> None:
+        self._cache = cache
+
+    def namespace(self, name: str) -> Namespace | None:
+        return self._message(Namespace, name)
+
+    def priority_class(self, name: str) -> PriorityClass | None:
+        return self._message(PriorityClass, name)
+
+    def default_priority_classes(self) -> list[PriorityClass]:
+        row = resources.by_message(PriorityClass)
+        listing = self._cache.select(row.storage_prefix)
+        return [item.message for item in listing.objects if item.message.globalDefault]
+
+    def _message(self, kind: type[Message], name: str) -> object | None:
+        found = self._cache.get(resources.by_message(kind).key("", name))
+        return None if found is None else found.message  # type: ignore[attr-defined]
+
+
+class ClusterAddresses:
+    """Gives Services their cluster addresses, none of them twice.
+
+    An address is taken while a cached Service has it, and reserved in this process from the moment
+    it is chosen until its Service must have come back through the watch.
+
+    Args:
+        cidr: the Service range, IPv4.
+    """
+
+    def __init__(self, cache: WatchCache, cidr: str) -> None:
+        self._cache = cache
+        self._cidr = cidr
+        self._network = ipaddress.ip_network(cidr)
+        self._reserved: dict[str, tuple[float, str]] = {}
+
+    def assign(self, service: Service, key: str) -> None:
+        """Gives `service` an address where it needs one, and checks one that it asks for.
+
+        Args:
+            service: changed.
+            key: the Service's own key; addresses reserved for it are its own.
+
+        Raises:
+            Invalid: the wanted address is taken or out of range.
+            InternalError: the range is full.
+        """
+        now_s = clock.real_monotonic_s()
+        self._reserved = {address: held for address, held in self._reserved.items() if held[0] > now_s}
+        taken = {address for address, (_, owner) in self._reserved.items() if owner != key}
+        row = resources.by_message(Service)
+        for item in self._cache.select(row.storage_prefix).objects:
+            if item.key != key:
+                taken.update(item.message.spec.clusterIPs)
+        wanted = service.spec.clusterIP
+        if wanted and wanted != services.HEADLESS:
+            self._check(service, wanted, taken)
+        elif not services.assign_cluster_ip(service, self._cidr, taken, ids.choice_index(1 << 16)):
+            raise errors.InternalError.of("failed to allocate a serviceIP: range is full")
+        if service.spec.clusterIP and service.spec.clusterIP != services.HEADLESS:
+            self._reserved[service.spec.clusterIP] = (now_s + _RESERVED_S, key)
+
+    def _check(self, service: Service, wanted: str, taken: set[str]) -> None:
+        try:
+            inside = ipaddress.ip_address(wanted) in self._network
+        except ValueError:
+            return  # Validation names it.
+        if not inside:
+            why = (
+                f"the provided IP ({wanted}) is not in the valid range. "
+                f"The range of valid IPs is {self._cidr}"
+            )
+        elif wanted in taken:
+            why = "provided IP is already allocated"
+        else:
+            return
+        detail = f"failed to allocate IP {wanted}: {why}"
+        cause = errors.invalid("spec.clusterIPs", list(service.spec.clusterIPs), detail)
+        raise errors.Invalid.of("Service", service.metadata.name, [cause])

@@ -1,0 +1,414 @@
+"""The writing verbs of every row: create, update, patch, bind.
+
+A write decides on a state (usually the cache's), and the store takes it only if the state still is
+what was decided on. If not, the decision is made anew on what the store found instead. Refusals
+that may come from an old state or an old view are checked against fresh ones before a client sees
+them. So the cache's lag costs a retry and never a wrong answer.
+
+Counterpart: apiserver registry/generic/registry/store.go, registry/rest/{create,update}.go.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from apiserver import patch as patches
+from apiserver.registry_errors import translated
+from apiserver.registry_objects import ApiObject, Item, encode_stored
+from apiserver.registry_options import parse_revision
+from apiserver.registry_reading import Reader
+from apiserver.registry_view import ClusterAddresses
+from apiserver.rules import admission, pods, strategy
+from apiserver.store.base import KeyExists, RevisionMismatch, Store
+from apiserver.watchcache import WatchCache
+from podyard.api import errors, meta, names
+from podyard.api.errors import OBJECT_MODIFIED, ApiError
+from podyard.api.resources import Resource
+from podyard.api.types import Binding, Message, Pod, Service, Status, StatusCause, copy_of, meta_v1
+from podyard.base import clock, ids
+
+# Source: RetryGenerateName, maxNameLength - randomLength.
+_GENERATE_TRIES = 8
+_GENERATED_BASE = 58
+_MAX_TRIES = 100
+
+Admit = Callable[[admission.Attributes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a decision wants of the store.
+
+    Attributes:
+        message: the new state; None keeps the old one.
+        remove: the object goes: at once, or with `message_first` after the new state was stored.
+    """
+
+    message: Any = None
+    remove: bool = False
+    message_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of it.
+
+    Attributes:
+        object: the object after the write; of a removed one its last state.
+    """
+
+    object: ApiObject
+    created: bool = False
+    removed: bool = False
+
+
+Decide = Callable[[ApiObject | None], Outcome]
+
+
+class Writer:
+    """Writes of all rows.
+
+    Args:
+        admit: runs the admission plugins; raises to refuse.
+    """
+
+    def __init__(
+        self, store: Store, cache: WatchCache, reader: Reader, admit: Admit, addresses: ClusterAddresses
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._reader = reader
+        self._admit = admit
+        self._addresses = addresses
+
+    async def create(
+        self, row: Resource, namespace: str, obj: Message, options: meta_v1.CreateOptions
+    ) -> Item:
+        """Stores a new object.
+
+        Raises:
+            ApiError: bad names, refused, invalid, AlreadyExists.
+        """
+        asked: Any = copy_of(obj)
+        namespace = _settle_namespace(row, namespace, asked)
+        if asked.metadata.resourceVersion not in ("", "0"):
+            # Upstream's quirk: a 500 without reason.
+            raise ApiError("resourceVersion should not be set on objects to be created", code=500)
+        row.defaults(asked)
+        generated = not asked.metadata.name and bool(asked.metadata.generateName)
+        for attempt in range(_GENERATE_TRIES if generated else 1):
+            try:
+                new = self._new(row, namespace, asked)
+            except (errors.NotFound, errors.Forbidden):
+                # The namespace or class may just have been made, here or through another server.
+                with translated():
+                    await self._cache.fresh()
+                new = self._new(row, namespace, asked)
+            try:
+                with translated():
+                    made = await self._store_new(row, namespace, new, dry_run=bool(options.dryRun))
+                return made.view(row)
+            except KeyExists as exists:
+                if not generated:
+                    raise _already_exists(
+                        row, new.metadata.name, self._cache.object_of(exists.current)
+                    ) from None
+                if attempt == _GENERATE_TRIES - 1:
+                    raise errors.AlreadyExists.generated(row.plural, new.metadata.name, row.group) from None
+        raise AssertionError("unreachable")
+
+    async def update(
+        self,
+        row: Resource,
+        namespace: str,
+        name: str,
+        obj: Message,
+        options: meta_v1.UpdateOptions,
+        *,
+        subresource: str = "",
+    ) -> tuple[Item, bool]:
+        """Replaces an object, or creates it where the row allows that.
+
+        Returns:
+            The object, and whether it was created.
+
+        Raises:
+            ApiError: bad names, NotFound, Conflict, refused, invalid.
+        """
+        asked: Any = copy_of(obj)
+        _check_names(row, namespace, name, asked.metadata)
+        asked.metadata.namespace = namespace if row.namespaced else ""
+        row.defaults(asked)
+
+        def decide(state: ApiObject | None) -> Outcome:
+            if state is None:
+                if subresource or not row.create_on_update:
+                    raise errors.NotFound.of(row.plural, name, row.group)
+                return Outcome(self._new(row, namespace, asked))
+            return self._updated(row, state, copy_of(asked), subresource)
+
+        written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
+        return written.object.view(row), written.created
+
+    async def patch(
+        self,
+        row: Resource,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        body: bytes,
+        options: meta_v1.PatchOptions,
+        *,
+        subresource: str = "",
+        warnings: list[str],
+    ) -> Item:
+        """Changes an object by a JSON, merge or strategic merge patch; retried when others change it too.
+
+        Args:
+            warnings: gets what `fieldValidation=Warn` has to say.
+
+        Raises:
+            ApiError: UnsupportedMediaType, a patch that does not parse or apply, and all of `update`.
+        """
+        apply = patches.build(patch_type, body, row.message, options.fieldValidation)
+
+        def decide(state: ApiObject | None) -> Outcome:
+            if state is None:
+                raise errors.NotFound.of(row.plural, name, row.group)
+            patched = apply(orjson.loads(state.view(row).json))
+            decoded = patches.decode(patched, row, options.fieldValidation)
+            warnings[:] = [*apply.warnings, *decoded.warnings]
+            new: Any = decoded.message
+            _check_names(row, namespace, name, new.metadata)
+            row.defaults(new)
+            return self._updated(row, state, new, subresource)
+
+        written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
+        return written.object.view(row)
+
+    async def bind(
+        self, row: Resource, namespace: str, name: str, binding: Binding, options: meta_v1.CreateOptions
+    ) -> Status:
+        """Assigns a pod to a node.
+
+        Raises:
+            ApiError: NotFound, Conflict for a pod that is bound already, gated or being deleted.
+        """
+        if binding.metadata.name not in ("", name):
+            raise errors.BadRequest("name in URL does not match name in Binding object")
+
+        def decide(state: ApiObject | None) -> Outcome:
+            if state is None:
+                raise errors.NotFound.of(row.plural, name, row.group)
+            new: Pod = copy_of(state.message)
+            pods.bind(new, binding, clock.now_s())
+            return Outcome(new)
+
+        await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
+        return Status(status="Success", code=201)
+
+    async def write(self, row: Resource, key: str, decide: Decide, *, dry_run: bool = False) -> Written:
+        """Carries out what `decide` wants of the object under `key`, on the state that it decided on.
+
+        Args:
+            decide: pure but for its view of the cluster; called again after every change by others.
+
+        Raises:
+            ApiError: what `decide` raised on a fresh state, or the store's troubles.
+        """
+        state = self._cached(key)
+        verified = False
+        for _ in range(_MAX_TRIES):
+            if state is None and not verified:
+                state, verified = await self._verified(key), True
+            try:
+                outcome = decide(state)
+            except ApiError:
+                if verified:
+                    raise
+                state, verified = await self._verified(key), True
+                continue
+            try:
+                with translated():
+                    return await self._carry_out(row, key, state, outcome, dry_run=dry_run)
+            except (KeyExists, RevisionMismatch) as found:
+                current = found.current
+                state = None if current is None else self._object_of(current)
+                # What the store found is the newest; the view on other objects may still be old.
+                verified = state is None
+        raise errors.Conflict.of(row.plural, row.storage_row.name_of(key).name, OBJECT_MODIFIED, row.group)
+
+    async def _carry_out(
+        self, row: Resource, key: str, state: ApiObject | None, outcome: Outcome, *, dry_run: bool
+    ) -> Written:
+        message = outcome.message
+        if state is None:
+            assert message is not None
+            made = await self._store_new(row, "", message, dry_run=dry_run, key=key)
+            return Written(made, created=True)
+        if message is None and not outcome.remove:
+            return Written(state)
+        value = state.value if message is None else encode_stored(row, message)
+        if dry_run:
+            final = self._make(row, key, value, state.create_revision, state.revision)
+            return Written(final, removed=outcome.remove)
+        revision = state.revision
+        if value != state.value and (outcome.message_first or not outcome.remove):
+            revision = await self._store.update(key, value, expected_revision=revision)
+        elif not outcome.remove:
+            return Written(state)
+        if outcome.remove:
+            revision = await self._store.delete(key, expected_revision=revision)
+        final = self._make(row, key, value, state.create_revision, revision)
+        return Written(final, removed=outcome.remove)
+
+    async def _store_new(
+        self, row: Resource, namespace: str, message: Any, *, dry_run: bool, key: str = ""
+    ) -> ApiObject:
+        key = key or row.key(namespace, message.metadata.name)
+        value = encode_stored(row, message)
+        if dry_run:
+            current, _ = await self._store.get(key)
+            if current is not None:
+                raise KeyExists(current)
+            return self._make(row, key, value, 0, 0)
+        revision = await self._store.create(key, value)
+        return self._make(row, key, value, revision, revision)
+
+    def _new(self, row: Resource, namespace: str, asked: Any) -> Any:
+        """A new object as it will be stored; `asked` is not changed."""
+        new: Any = copy_of(asked)
+        metadata = new.metadata
+        if not metadata.name and metadata.generateName:
+            metadata.name = metadata.generateName[:_GENERATED_BASE] + ids.name_suffix()
+        self._admit(admission.Attributes(admission.CREATE, row, namespace, metadata.name, obj=new))
+        metadata.uid = ids.uid()
+        metadata.creationTimestamp.CopyFrom(meta.time_of(clock.now_s()))
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
+            metadata.ClearField(name)
+        strategy.prepare_create(row, new)
+        if isinstance(new, Service):
+            self._addresses.assign(new, row.key(namespace, metadata.name))
+        causes = strategy.validate_create(row, new)
+        _raise_invalid(row, metadata.name, [*_name_causes(metadata, causes), *causes])
+        return new
+
+    def _updated(self, row: Resource, state: ApiObject, new: Any, subresource: str) -> Outcome:
+        """The decision of an update; `new` is changed into what will be stored."""
+        old: Any = state.view(row).message
+        name = old.metadata.name
+        _check_preconditions(row, state, new.metadata, old.metadata)
+        new.metadata.resourceVersion = old.metadata.resourceVersion
+        self._admit(
+            admission.Attributes(
+                admission.UPDATE, row, old.metadata.namespace, name, subresource, obj=new, old=old
+            )
+        )
+        strategy.prepare_update(row, new, old, subresource)
+        if isinstance(new, Service) and not subresource:
+            self._addresses.assign(new, state.key)
+        _raise_invalid(row, name, strategy.validate_update(row, new, old, subresource))
+        return Outcome(new, remove=strategy.strategy_of(row).delete_on_update(new, old))
+
+    async def _verified(self, key: str) -> ApiObject | None:
+        """The object as it is now, with a fresh cache around it."""
+        with translated():
+            return await self._reader.newest(key)
+
+    def _cached(self, key: str) -> ApiObject | None:
+        found = self._cache.get(key)
+        assert found is None or isinstance(found, ApiObject)
+        return found
+
+    def _object_of(self, stored: Any) -> ApiObject:
+        found = self._cache.object_of(stored)
+        assert isinstance(found, ApiObject)
+        return found
+
+    @staticmethod
+    def _make(row: Resource, key: str, value: bytes, create_revision: int, revision: int) -> ApiObject:
+        return ApiObject(row.storage_row, key, value, create_revision, revision)
+
+
+def _settle_namespace(row: Resource, namespace: str, obj: Any) -> str:
+    """The namespace of a new object, which is set in it.
+
+    Raises:
+        BadRequest: the object and the request disagree, or neither names one.
+    """
+    own = obj.metadata.namespace
+    if not row.namespaced:
+        obj.metadata.namespace = ""
+        return ""
+    if namespace and own not in ("", namespace):
+        raise errors.BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if not (namespace or own):
+        raise errors.BadRequest("an empty namespace may not be set during creation")
+    obj.metadata.namespace = namespace or own
+    return namespace or own
+
+
+def _check_names(row: Resource, namespace: str, name: str, metadata: Any) -> None:
+    """The object and the path must name the same."""
+    if not metadata.name:
+        raise errors.BadRequest(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if metadata.name != name:
+        raise errors.BadRequest(
+            f"the name of the object ({metadata.name}) does not match the name on the URL ({name})"
+        )
+    if row.namespaced and metadata.namespace not in ("", namespace):
+        raise errors.BadRequest(
+            f"the namespace of the object ({metadata.namespace}) does not match the namespace on the "
+            f"request ({namespace})"
+        )
+
+
+def _check_preconditions(row: Resource, state: ApiObject, new: Any, old: Any) -> None:
+    """An update is of the very object, at the very version, that it names."""
+    conflict = functools.partial(errors.Conflict.of, row.plural, old.name, group=row.group)
+    if new.uid and new.uid != old.uid:
+        detail = f"Precondition failed: UID in precondition: {new.uid}, UID in object meta: {old.uid}"
+        raise conflict(
+            f"StorageError: invalid object, Code: 4, Key: {state.key}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: {detail}"
+        )
+    revision = parse_revision(new.resourceVersion)
+    if not revision and not row.unconditional_update:
+        cause = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise errors.Invalid.of(row.kind, old.name, [cause], row.group)
+    if revision and revision != state.revision:
+        raise conflict(OBJECT_MODIFIED)
+
+
+def _name_causes(metadata: Any, found: list[StatusCause]) -> list[StatusCause]:
+    """What would break the key, for kinds whose validation does not look at names."""
+    field = "metadata.name"
+    if any(cause.field == field for cause in found):
+        return []
+    if not metadata.name:
+        return [errors.required(field, "name or generateName is required")]
+    return [
+        errors.invalid(field, metadata.name, problem)
+        for problem in names.path_segment_problems(metadata.name)
+    ]
+
+
+def _raise_invalid(row: Resource, name: str, causes: list[StatusCause]) -> None:
+    if causes:
+        raise errors.Invalid.of(row.kind, name, causes, row.group)
+
+
+def _already_exists(row: Resource, name: str, current: Any) -> errors.AlreadyExists:
+    error = errors.AlreadyExists.of(row.plural, name, row.group)
+    if meta.is_terminating(current.message.metadata):
+        error.message = f"object is being deleted: {error.message}"
+    return error
