@@ -322,7 +322,7 @@ def client_config(spec: ClusterSpec, name: str, purpose: str) -> dict[str, Any]:
 
 
 def controller_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
-    """`scheduler.main.Config` and `controller_manager.main.Config`; the health port shows the same identity."""
+    """`scheduler.main.Config` or `controller_manager.main.Config`; the same identity serves health."""
     return {**client_config(spec, name, "identity"), "serving": _tls("ca", "identity")}
 
 
