@@ -58,9 +58,9 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     root.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, at start
     transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kubelet")
     client = Client(transport, field_manager="kubelet")
-    runtime = CriRuntime(
-        config.runtime_socket, network_directory=Path(config.network_directory), mtu=uplink_mtu()
-    )
+    # pyroute2's sockets run a loop of their own, which a thread with a running loop cannot.
+    mtu, address = await asyncio.to_thread(uplink_mtu), await asyncio.to_thread(uplink_address)
+    runtime = CriRuntime(config.runtime_socket, network_directory=Path(config.network_directory), mtu=mtu)
     recorder = Recorder(client, "kubelet", config.name)
     network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)
     kubelet = Kubelet(
@@ -82,7 +82,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         runtime,
         recorder,
         read_machine(root),
-        address=uplink_address(),
+        address=address,
         port=server.port,
         labels=config.labels,
     )
