@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubelet.node import read_machine
-from kubelet.nodeagent import NodeAgent, uplink_address, uplink_mtu
+from kubelet.nodeagent import NodeAgent, uplink
 from kubelet.podbuild import ClusterNetwork
 from kubelet.runtime.cri import CriRuntime
 from kubelet.server import KubeletServer
@@ -56,10 +56,11 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     """Runs until `stop`; pods run on."""
     root = Path(config.root)
     root.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, at start
+    # In a thread: the netlink library runs a loop of its own.
+    address, mtu = await asyncio.to_thread(uplink)
     transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kubelet")
     client = Client(transport, field_manager="kubelet")
     # pyroute2's sockets run a loop of their own, which a thread with a running loop cannot.
-    mtu, address = await asyncio.to_thread(uplink_mtu), await asyncio.to_thread(uplink_address)
     runtime = CriRuntime(config.runtime_socket, network_directory=Path(config.network_directory), mtu=mtu)
     recorder = Recorder(client, "kubelet", config.name)
     network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)

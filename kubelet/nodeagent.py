@@ -178,33 +178,22 @@ class NodeAgent:
             self._recorder.event(node, "Normal", reason, f"Node {name} status is now: {reason}")
 
 
-def uplink_address() -> str:
-    """The node's address on the network of its default route.
+def uplink() -> tuple[str, int]:
+    """Address and MTU of the interface with the default route.
+
+    Found by the route, never by name: a reconnected network renames it. Blocks; call it in a thread.
 
     Raises:
         OSError: there is no such route.
     """
     from pyroute2 import IPRoute
 
-    with IPRoute() as routes:
-        default = next(
-            (route for route in routes.get_default_routes(family=2) if route.get_attr("RTA_OIF")), None
-        )
-        if default is None:
-            raise OSError("this machine has no default route")
-        index = default.get_attr("RTA_OIF")
-        for entry in routes.get_addr(family=2, index=index):
-            address: str = entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")
-            return address
-    raise OSError("the uplink has no address")
-
-
-def uplink_mtu() -> int:
-    """The MTU of the interface with the default route, 1400 where it can't be told."""
-    from pyroute2 import IPRoute
-
-    with IPRoute() as routes:
-        for route in routes.get_default_routes(family=2):
-            link = routes.get_links(route.get_attr("RTA_OIF"))[0]
-            return int(link.get_attr("IFLA_MTU"))
-    return 1400
+    with IPRoute() as kernel:
+        for route in kernel.get_default_routes(family=2):
+            index = route.get_attr("RTA_OIF")
+            if index is None:
+                continue
+            mtu = int(next(iter(kernel.get_links(index))).get_attr("IFLA_MTU"))
+            for entry in kernel.get_addr(family=2, index=index):
+                return str(entry.get_attr("IFA_LOCAL") or entry.get_attr("IFA_ADDRESS")), mtu
+    raise OSError("this machine has no default route with an address")

@@ -1,0 +1,223 @@
+"""A whole cluster in one process: the real API server over the memory store, the real scheduler,
+controllers and kubelets with the hollow runtime, joined by in-process transports.
+
+On the virtual loop 300 s pass in a millisecond and the same seed gives the same history. Use
+`run_world(seed, scenario)`; a scenario is `async (world) -> None`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from apiserver.core import ApiCore
+from apiserver.store.memory import MemoryStore
+from controller_manager.main import Manager
+from controller_manager.table import controllers
+from kubelet.node import Machine
+from kubelet.nodeagent import NodeAgent
+from kubelet.podbuild import ClusterNetwork
+from kubelet.runtime.hollow import HollowRuntime, Stage
+from kubelet.shell import Kubelet
+from kubelet.volumes import NoVolumes
+from podyard.api import resources
+from podyard.api.types import M, Node, Pod
+from podyard.base import clock, ids
+from podyard.base.run import Background
+from podyard.client.client import Client
+from podyard.client.recorder import Recorder
+from podyard.testing.history import History, kinds
+from podyard.testing.loop import VirtualLoop
+from scheduler.shell import Scheduler
+
+T = TypeVar("T")
+
+_MACHINE = Machine(
+    cpus=4,
+    memory_bytes=8 << 30,
+    disk_bytes=100 << 30,
+    machine_id="hollow",
+    system_uuid="hollow",
+    boot_id="hollow",
+    kernel="hollow",
+    os_image="hollow",
+    architecture="amd64",
+)
+
+
+class World:
+    """One cluster.
+
+    Args:
+        nodes: how many hollow nodes.
+        stages: image -> behaviour of its containers.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 2,
+        stages: Mapping[str, Stage] | None = None,
+        ca_pem: str = "simulated",
+        cluster_cidr: str = "10.244.0.0/16",
+    ) -> None:
+        self.history = History()
+        self.core = ApiCore(MemoryStore())
+        self.client = self._client("kubernetes-admin", "system:masters")
+        self.runtimes: dict[str, HollowRuntime] = {}
+        self._node_count = nodes
+        self._stages = dict(stages or {})
+        self._ca_pem = ca_pem
+        self._cluster_cidr = cluster_cidr
+
+    def _client(self, user: str, *groups: str) -> Client:
+        return Client(self.core.transport(user, *groups), field_manager=user)
+
+    async def start(self, background: Background) -> None:
+        """Starts every part and waits until the nodes are ready."""
+        self.core.start(background)
+        await self.until(lambda: self.core.bootstrap.done, "system objects")
+        for row in kinds():
+            background.start(self._record(row), name=f"history {row.plural}")
+        self._start_controllers(background)
+        self._start_scheduler(background)
+        for number in range(1, self._node_count + 1):
+            self.start_node(background, f"node-{number}")
+        await self.until_async(self._nodes_ready, "nodes")
+
+    def _start_scheduler(self, background: Background) -> None:
+        client = self._client("system:kube-scheduler")
+        recorder = Recorder(client, "default-scheduler")
+        scheduler = Scheduler(client, recorder)
+        background.start(recorder.run(), name="scheduler events")
+        background.start(scheduler.informers.run(), name="scheduler informers")
+        background.start(scheduler.run(), name="scheduler")
+
+    def _start_controllers(self, background: Background) -> None:
+        client = self._client("system:kube-controller-manager")
+        recorder = Recorder(client, "kube-controller-manager")
+        specs = controllers(cluster_cidr=self._cluster_cidr, ca_pem=self._ca_pem)
+        manager = Manager(specs, client, recorder)
+        background.start(recorder.run(), name="controller events")
+        background.start(manager.informers.run(), name="controller informers")
+        background.start(manager.run(), name="controllers")
+
+    def start_node(self, background: Background, name: str) -> None:
+        """Starts a kubelet with a hollow runtime."""
+        client = self._client(f"system:node:{name}", "system:nodes")
+        runtime = self.runtimes.setdefault(name, HollowRuntime(self._stages))
+        recorder = Recorder(client, "kubelet", name)
+        kubelet = Kubelet(name, client, runtime, recorder, volumes=NoVolumes(), network=ClusterNetwork())
+        agent = NodeAgent(
+            kubelet,
+            client,
+            runtime,
+            recorder,
+            _MACHINE,
+            address=f"192.0.2.{len(self.runtimes)}",
+            port=10250,
+            labels={},
+        )
+        background.start(recorder.run(), name=f"{name} events")
+        background.start(kubelet.run(), name=f"{name} kubelet")
+        background.start(agent.run(), name=f"{name} agent")
+
+    async def _nodes_ready(self) -> bool:
+        listed = await self.client.list(Node)
+        ready = [node for node in listed.items if _is_ready(node) and not node.spec.taints]
+        return len(ready) == self._node_count
+
+    async def _record(self, row: resources.Resource) -> None:
+        async for batch in self.client.watch(row.message, send_initial_events=True):
+            for event in batch.events:
+                if event.type != "BOOKMARK":
+                    self.history.change(clock.now_s(), event.type, row.kind, event.object)
+
+    # What scenarios ask.
+
+    async def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
+        """Waits in cluster time until a condition holds.
+
+        Raises:
+            AssertionError: it did not in time.
+        """
+
+        async def check() -> bool:
+            return condition()
+
+        await self.until_async(check, what, timeout_s)
+
+    async def until_async(
+        self, condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 120.0
+    ) -> None:
+        """As `until`, for a condition that asks the API."""
+        end_s = clock.now_s() + timeout_s
+        while not await condition():
+            assert clock.now_s() < end_s, f"{what}: not within {timeout_s:g} s\n{self.history}"
+            await clock.sleep(0.05)
+
+    async def until_object(
+        self,
+        kind: type[M],
+        name: str,
+        condition: Callable[[M], bool],
+        namespace: str = "default",
+        timeout_s: float = 120.0,
+    ) -> M:
+        """Waits until an object is as it should be; answers it."""
+        found: list[M] = []
+
+        async def check() -> bool:
+            obj = await self.client.get(kind, name, namespace)
+            found[:] = [obj]
+            return condition(obj)
+
+        await self.until_async(check, f"{kind.DESCRIPTOR.name} {name}", timeout_s)
+        return found[0]
+
+    async def until_gone(
+        self, kind: type[M], name: str, namespace: str = "default", timeout_s: float = 120.0
+    ) -> None:
+        """Waits until no object of that name exists."""
+
+        async def check() -> bool:
+            listed = await self.client.list(kind, namespace, field_selector=f"metadata.name={name}")
+            return not listed.items
+
+        await self.until_async(check, f"{kind.DESCRIPTOR.name} {name} gone", timeout_s)
+
+
+def _is_ready(node: Node) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def simple_pod(name: str, image: str = "nginx", **spec: Any) -> Pod:
+    """A pod with one container of the pod's name."""
+    return Pod(
+        metadata={"name": name, "namespace": "default"},
+        spec={"containers": [{"name": name, "image": image}], **spec},
+    )
+
+
+def run_world(seed: int, scenario: Callable[[World], Awaitable[T]], **arguments: Any) -> tuple[T, History]:
+    """Runs a scenario in a world of its own on the virtual loop.
+
+    Returns:
+        What the scenario answers, and the history.
+    """
+    ids.seed(seed)
+
+    async def main() -> tuple[T, History]:
+        world = World(**arguments)
+        async with Background() as background:
+            await world.start(background)
+            result = await scenario(world)
+        await world.core.close()
+        return result, world.history
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
+            return runner.run(main())
+    finally:
+        ids.seed(None)
