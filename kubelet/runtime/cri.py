@@ -389,7 +389,7 @@ def _container_config(spec: ContainerSpec, sandbox: SandboxSpec) -> cri.Containe
         command=spec.command,
         args=spec.args,
         working_dir=spec.working_dir,
-        envs=[{"key": key, "value": value} for key, value in spec.env],
+        envs=[{"key": key, "value": value.encode()} for key, value in spec.env],
         mounts=[_mount(mount) for mount in spec.mounts],
         labels=labels,
         annotations={ANNOTATION_HASH: spec.hash, ANNOTATION_RESTARTS: str(spec.attempt)},
