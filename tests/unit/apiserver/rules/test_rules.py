@@ -1,0 +1,473 @@
+"""What the server does to objects on their way in: strategies, deletion, binding, admission."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from apiserver.rules import admission, deletion, metadata, pods, services, strategy
+from apiserver.rules.deletion import DeleteOutcome
+from podyard.api import codec, errors, resources
+from podyard.api.resources import RESOURCES
+from podyard.api.types import (
+    Binding,
+    ConfigMap,
+    EndpointSlice,
+    Message,
+    Namespace,
+    Node,
+    Pod,
+    PriorityClass,
+    Service,
+    copy_of,
+    meta_v1,
+)
+
+NOW_S = 1_000_000.5
+
+
+def made(cls: type[Message], **value: Any) -> Any:
+    obj = codec.from_dict({"metadata": {"name": "a"}, **value}, cls)
+    resources.by_message(cls).defaults(obj)
+    return obj
+
+
+def pod(**spec: Any) -> Pod:
+    spec.setdefault("containers", [{"name": "c", "image": "i"}])
+    result: Pod = made(Pod, spec=spec)
+    return result
+
+
+def test_strategies_are_of_served_kinds() -> None:
+    served = {row.message for row in RESOURCES}
+    assert set(strategy.STRATEGIES) <= served
+    for row in RESOURCES:
+        updating = {name for name, part in row.subresources.items() if "update" in part.verbs}
+        assert set(strategy.strategy_of(row).parts) == updating
+
+
+class TestPods:
+    def test_create_sets_status_and_generation(self) -> None:
+        new = pod()
+        new.status.phase = "Running"
+        pods.prepare_create(new)
+        assert codec.to_dict(new.status) == {"phase": "Pending", "qosClass": "BestEffort"}
+        assert new.metadata.generation == 1
+
+    def test_gated_pods_say_so(self) -> None:
+        new = pod(schedulingGates=[{"name": "g"}])
+        pods.prepare_create(new)
+        assert new.status.conditions[0].reason == "SchedulingGated"
+
+    def test_match_label_keys_become_terms(self) -> None:
+        spread = {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+            "matchLabelKeys": ["hash", "missing"],
+        }
+        new = pod(topologySpreadConstraints=[spread])
+        new.metadata.labels["hash"] = "1"
+        pods.prepare_create(new)
+        terms = new.spec.topologySpreadConstraints[0].labelSelector.matchExpressions
+        assert [(term.key, term.operator, list(term.values)) for term in terms] == [("hash", "In", ["1"])]
+
+    def test_update_keeps_status_and_counts_spec_changes(self) -> None:
+        row, old = resources.by_message(Pod), pod()
+        old.metadata.generation, old.status.phase = 3, "Running"
+        new = copy_of(old)
+        new.status.phase = "Failed"
+        new.metadata.labels["a"] = "b"
+        strategy.prepare_update(row, new, old)
+        assert (new.status.phase, new.metadata.generation) == ("Running", 3)
+        new.spec.containers[0].image = "other"
+        strategy.prepare_update(row, new, old)
+        assert new.metadata.generation == 4
+
+    def test_zero_values_that_go_clients_write_are_no_change(self) -> None:
+        row, old = resources.by_message(Pod), pod()
+        old.metadata.generation = 1
+        new = copy_of(old)
+        new.spec.nodeName, new.spec.hostNetwork = "", False
+        strategy.prepare_update(row, new, old)
+        assert new.metadata.generation == 1
+        assert strategy.validate_update(row, new, old) == list(strategy.validate_update(row, old, old))
+
+    def test_status_update_keeps_spec_and_owners(self) -> None:
+        row, old = resources.by_message(Pod), pod(nodeName="n")
+        old.status.qosClass = "BestEffort"
+        new = copy_of(old)
+        new.spec.nodeName, new.status.phase = "other", "Running"
+        new.status.qosClass = ""
+        new.metadata.ownerReferences.add(name="x")
+        strategy.prepare_update(row, new, old, "status")
+        assert (new.spec.nodeName, new.status.phase, new.status.qosClass) == ("n", "Running", "BestEffort")
+        assert not new.metadata.ownerReferences
+
+    @pytest.mark.parametrize(
+        ("node", "phase", "asked_s", "grace_s"),
+        [
+            ("n", "Running", None, 30),
+            ("n", "Running", 5, 5),
+            ("n", "Running", 0, 0),
+            ("n", "Running", -1, 1),
+            ("", "Pending", None, 0),
+            ("n", "Succeeded", 10, 0),
+        ],
+    )
+    def test_first_delete(self, node: str, phase: str, asked_s: int | None, grace_s: int) -> None:
+        obj = pod(nodeName=node)
+        obj.status.phase, obj.metadata.generation = phase, 1
+        options = meta_v1.DeleteOptions()
+        if asked_s is not None:
+            options.gracePeriodSeconds = asked_s
+        assert pods.delete(obj, options, NOW_S) is DeleteOutcome.GRACEFUL
+        assert obj.metadata.deletionGracePeriodSeconds == grace_s
+        assert obj.metadata.deletionTimestamp.seconds == 1_000_000 + grace_s
+        assert obj.metadata.generation == 2
+
+    @pytest.mark.parametrize(
+        ("asked_s", "outcome", "grace_s"),
+        [
+            (None, DeleteOutcome.PENDING, 30),
+            (30, DeleteOutcome.PENDING, 30),
+            (60, DeleteOutcome.PENDING, 30),
+            (5, DeleteOutcome.GRACEFUL, 5),
+            (0, DeleteOutcome.GRACEFUL, 0),
+        ],
+    )
+    def test_second_delete_only_shortens(
+        self, asked_s: int | None, outcome: DeleteOutcome, grace_s: int
+    ) -> None:
+        obj = pod(nodeName="n")
+        pods.delete(obj, meta_v1.DeleteOptions(), NOW_S)
+        options = meta_v1.DeleteOptions()
+        if asked_s is not None:
+            options.gracePeriodSeconds = asked_s
+        assert pods.delete(obj, options, NOW_S + 10) is outcome
+        assert obj.metadata.deletionGracePeriodSeconds == grace_s
+        assert obj.metadata.deletionTimestamp.seconds == 1_000_000 + grace_s
+
+    def test_a_delete_that_was_cut_off_goes_on(self) -> None:
+        obj = pod()
+        pods.delete(obj, meta_v1.DeleteOptions(), NOW_S)
+        assert pods.delete(obj, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.NOW
+
+
+class TestBinding:
+    def binding(self, **value: Any) -> Binding:
+        return codec.from_dict({"target": {"kind": "Node", "name": "n"}, **value}, Binding)
+
+    def test_binds(self) -> None:
+        obj = pod()
+        obj.status.nominatedNodeName = "m"
+        pods.bind(obj, self.binding(metadata={"annotations": {"a": "b"}}), NOW_S)
+        assert (obj.spec.nodeName, obj.metadata.annotations["a"], obj.status.nominatedNodeName) == (
+            "n",
+            "b",
+            "",
+        )
+        condition = obj.status.conditions[0]
+        assert (condition.type, condition.status, condition.lastTransitionTime.seconds) == (
+            "PodScheduled",
+            "True",
+            1_000_000,
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "binding", "text"),
+        [
+            ({"nodeName": "m"}, {}, 'pod a is already assigned to node "m"'),
+            ({"schedulingGates": [{"name": "g"}]}, {}, "pod a has non-empty .spec.schedulingGates"),
+            (
+                {},
+                {"metadata": {"uid": "x"}},
+                "Precondition failed: UID in precondition: x, UID in object meta: u",
+            ),
+        ],
+    )
+    def test_conflicts(self, change: dict[str, Any], binding: dict[str, Any], text: str) -> None:
+        obj = pod(**change)
+        obj.metadata.uid = "u"
+        with pytest.raises(errors.Conflict) as caught:
+            pods.bind(obj, self.binding(**binding), NOW_S)
+        assert caught.value.message == f'Operation cannot be fulfilled on pods/binding "a": {text}'
+
+    def test_a_pod_that_goes_is_not_bound(self) -> None:
+        obj = pod(nodeName="n")
+        pods.delete(obj, meta_v1.DeleteOptions(), NOW_S)
+        obj.spec.nodeName = ""
+        with pytest.raises(errors.Conflict, match="is being deleted, cannot be assigned to a host"):
+            pods.bind(obj, self.binding(), NOW_S)
+
+    def test_a_binding_without_node(self) -> None:
+        with pytest.raises(errors.ApiError, match=r"target\.name: Required value") as caught:
+            pods.bind(pod(), Binding(), NOW_S)
+        assert caught.value.code == 500
+
+
+class TestOthers:
+    def test_namespaces_wait_for_their_finalizer(self) -> None:
+        row = resources.by_message(Namespace)
+        obj = made(Namespace)
+        strategy.prepare_create(row, obj)
+        assert list(obj.spec.finalizers) == ["kubernetes"]
+        kind = strategy.strategy_of(row)
+        assert kind.delete(obj, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.GRACEFUL
+        assert (obj.status.phase, kind.delete_on_update(obj, obj)) == ("Terminating", False)
+        assert kind.delete(obj, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.PENDING
+        done = copy_of(obj)
+        del done.spec.finalizers[:]
+        strategy.prepare_update(row, done, obj, "finalize")
+        assert strategy.validate_update(row, done, obj, "finalize") == []
+        assert kind.delete_on_update(done, obj)
+        assert kind.delete(done, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.NOW
+
+    def test_plain_updates_leave_finalizers_and_status(self) -> None:
+        row, old = resources.by_message(Namespace), made(Namespace)
+        strategy.prepare_create(row, old)
+        new = copy_of(old)
+        del new.spec.finalizers[:]
+        new.status.phase = "Terminating"
+        strategy.prepare_update(row, new, old)
+        assert (list(new.spec.finalizers), new.status.phase) == (["kubernetes"], "Active")
+
+    def test_namespace_phase_follows_deletion(self) -> None:
+        row, old = resources.by_message(Namespace), made(Namespace)
+        new = copy_of(old)
+        new.status.phase = "Terminating"
+        causes = strategy.validate_update(row, new, old, "status")
+        assert [cause.field for cause in causes] == ["status.Phase"]
+
+    def test_endpoint_slices_count_all_but_metadata(self) -> None:
+        row, old = resources.by_message(EndpointSlice), made(EndpointSlice, addressType="IPv4")
+        strategy.prepare_create(row, old)
+        new = copy_of(old)
+        new.metadata.annotations["a"] = "b"
+        strategy.prepare_update(row, new, old)
+        assert new.metadata.generation == 1
+        new.metadata.labels["a"] = "b"
+        strategy.prepare_update(row, new, old)
+        assert new.metadata.generation == 2
+
+    def test_finalizers_hold_an_object(self) -> None:
+        old = made(ConfigMap, metadata={"name": "a", "finalizers": ["x/y"]})
+        assert deletion.mark_for_finalizers(old.metadata, NOW_S)
+        assert not deletion.mark_for_finalizers(old.metadata, NOW_S)
+        new = copy_of(old)
+        assert not deletion.should_delete_on_update(new, old)
+        del new.metadata.finalizers[:]
+        assert deletion.should_delete_on_update(new, old)
+
+    def test_metadata_that_clients_leave_out_is_kept(self) -> None:
+        old = made(
+            ConfigMap, metadata={"name": "a", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}
+        ).metadata
+        old.deletionTimestamp.seconds, old.deletionGracePeriodSeconds = 5, 30
+        new = made(ConfigMap, metadata={"name": "a", "generation": 9}).metadata
+        metadata.carry_over(new, old)
+        assert (new.uid, new.creationTimestamp, new.deletionTimestamp.seconds) == (
+            "u",
+            old.creationTimestamp,
+            5,
+        )
+        assert (new.deletionGracePeriodSeconds, new.generation) == (30, 0)
+
+
+class TestServices:
+    def service(self, **spec: Any) -> Service:
+        spec.setdefault("ports", [{"port": 80}])
+        result: Service = made(Service, spec=spec)
+        return result
+
+    def test_families(self) -> None:
+        obj = self.service(clusterIP="10.96.0.1")
+        services.prepare_create(obj)
+        assert (list(obj.spec.ipFamilies), obj.spec.ipFamilyPolicy) == (["IPv4"], "SingleStack")
+        external = self.service(type="ExternalName")
+        services.prepare_create(external)
+        assert not external.spec.ipFamilies
+
+    def test_an_update_keeps_its_address(self) -> None:
+        old = self.service(clusterIP="10.96.0.7")
+        new = self.service()
+        services.prepare_update(new, old)
+        assert (new.spec.clusterIP, list(new.spec.clusterIPs)) == ("10.96.0.7", ["10.96.0.7"])
+
+    def test_node_ports_stay_and_go_with_the_type(self) -> None:
+        old = self.service(type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
+        new = self.service(type="NodePort")
+        services.prepare_update(new, old)
+        assert new.spec.ports[0].nodePort == 30080
+        plain = self.service(type="ClusterIP", ports=[{"port": 80, "nodePort": 30080}])
+        services.prepare_update(plain, old)
+        assert plain.spec.ports[0].nodePort == 0
+
+    def test_addresses_are_given_once_until_the_range_is_full(self) -> None:
+        taken: set[str] = set()
+        for start in range(14):
+            obj = self.service()
+            assert services.assign_cluster_ip(obj, "10.0.0.0/28", taken, start * 7)
+            assert obj.spec.clusterIP not in taken
+            taken.add(obj.spec.clusterIP)
+        assert taken == {f"10.0.0.{i}" for i in range(1, 15)}
+        assert not services.assign_cluster_ip(self.service(), "10.0.0.0/28", taken, 0)
+
+    @pytest.mark.parametrize(
+        "spec", [{"clusterIP": "None"}, {"type": "ExternalName"}, {"clusterIP": "10.0.0.9"}]
+    )
+    def test_who_needs_none_gets_none(self, spec: dict[str, Any]) -> None:
+        obj = self.service(**spec)
+        before = obj.spec.clusterIP
+        assert services.assign_cluster_ip(obj, "10.0.0.0/28", set(), 0)
+        assert obj.spec.clusterIP == before
+
+
+@dataclass
+class View:
+    """A cluster as plain data."""
+
+    namespaces: dict[str, str] = field(default_factory=lambda: {"default": "Active"})
+    classes: list[PriorityClass] = field(default_factory=list)
+
+    def namespace(self, name: str) -> Namespace | None:
+        phase = self.namespaces.get(name)
+        return None if phase is None else Namespace(metadata={"name": name}, status={"phase": phase})
+
+    def priority_class(self, name: str) -> PriorityClass | None:
+        return next((item for item in self.classes if item.metadata.name == name), None)
+
+    def default_priority_classes(self) -> list[PriorityClass]:
+        return [item for item in self.classes if item.globalDefault]
+
+
+def request(obj: Any, operation: str = admission.CREATE, old: Any = None, namespace: str = "default") -> Any:
+    row = resources.by_message(type(obj))
+    where = namespace if row.namespaced else ""
+    return admission.Attributes(operation, row, where, obj.metadata.name, obj=obj, old=old)
+
+
+def priority_class(name: str, value: int, **more: Any) -> PriorityClass:
+    result: PriorityClass = made(PriorityClass, metadata={"name": name}, value=value, **more)
+    return result
+
+
+class TestAdmission:
+    def test_a_plain_pod(self) -> None:
+        obj = pod()
+        admission.admit(request(obj), View())
+        assert (obj.spec.serviceAccountName, obj.spec.priority, obj.spec.preemptionPolicy) == (
+            "default",
+            0,
+            "PreemptLowerPriority",
+        )
+        assert [
+            (item.key, item.operator, item.effect, item.tolerationSeconds) for item in obj.spec.tolerations
+        ] == [
+            ("node.kubernetes.io/not-ready", "Exists", "NoExecute", 300),
+            ("node.kubernetes.io/unreachable", "Exists", "NoExecute", 300),
+        ]
+
+    def test_tolerations_of_ones_own_stay(self) -> None:
+        own = {
+            "key": "node.kubernetes.io/unreachable",
+            "operator": "Exists",
+            "tolerationSeconds": 5,
+            "effect": "NoExecute",
+        }
+        obj = pod(tolerations=[own])
+        admission.admit(request(obj), View(), admission.Defaults(not_ready_toleration_s=7))
+        assert [(item.key, item.tolerationSeconds) for item in obj.spec.tolerations] == [
+            ("node.kubernetes.io/unreachable", 5),
+            ("node.kubernetes.io/not-ready", 7),
+        ]
+        everything = pod(tolerations=[{"operator": "Exists"}])
+        admission.admit(request(everything), View())
+        assert len(everything.spec.tolerations) == 1
+
+    def test_new_nodes_are_tainted(self) -> None:
+        obj = made(Node)
+        admission.admit(request(obj), View())
+        admission.admit(request(obj), View())
+        assert [(taint.key, taint.effect) for taint in obj.spec.taints] == [
+            ("node.kubernetes.io/not-ready", "NoSchedule")
+        ]
+
+    def test_missing_namespace(self) -> None:
+        with pytest.raises(errors.NotFound, match='namespaces "gone" not found'):
+            admission.admit(request(pod(), namespace="gone"), View())
+
+    def test_nothing_new_in_a_namespace_that_goes(self) -> None:
+        view = View({"default": "Terminating"})
+        with pytest.raises(errors.Forbidden) as caught:
+            admission.admit(request(made(ConfigMap)), view)
+        assert caught.value.message == (
+            'configmaps "a" is forbidden: unable to create new content in namespace default because it '
+            "is being terminated"
+        )
+        assert [cause.reason for cause in caught.value.causes] == ["NamespaceTerminating"]
+        admission.admit(request(made(ConfigMap), admission.UPDATE, made(ConfigMap)), view)
+        admission.admit(request(made(ConfigMap), admission.DELETE), view)
+
+    @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+    def test_system_namespaces_stay(self, name: str) -> None:
+        obj = made(Namespace, metadata={"name": name})
+        with pytest.raises(errors.Forbidden, match="this namespace may not be deleted"):
+            admission.admit(request(obj, admission.DELETE), View())
+
+    def test_priority_comes_from_the_class(self) -> None:
+        view = View(classes=[priority_class("high", 10, preemptionPolicy="Never")])
+        obj = pod(priorityClassName="high")
+        admission.admit(request(obj), view)
+        assert (obj.spec.priority, obj.spec.preemptionPolicy) == (10, "Never")
+        with pytest.raises(errors.Forbidden, match="no PriorityClass with name odd was found"):
+            admission.admit(request(pod(priorityClassName="odd")), view)
+        with pytest.raises(
+            errors.Forbidden, match=r"the integer value of priority \(5\) must not be provided"
+        ):
+            admission.admit(request(pod(priorityClassName="high", priority=5)), view)
+
+    def test_the_default_class(self) -> None:
+        view = View(classes=[priority_class("usual", 3, globalDefault=True)])
+        obj = pod()
+        admission.admit(request(obj), view)
+        assert (obj.spec.priorityClassName, obj.spec.priority) == ("usual", 3)
+        with pytest.raises(errors.Forbidden, match="PriorityClass usual is already marked as default"):
+            admission.admit(request(priority_class("second", 4, globalDefault=True)), view)
+        admission.admit(request(view.classes[0], admission.UPDATE, view.classes[0]), view)
+
+    def test_updates_keep_the_priority(self) -> None:
+        old, new = pod(), pod()
+        admission.admit(request(old), View())
+        admission.admit(request(new, admission.UPDATE, old), View())
+        assert (new.spec.HasField("priority"), new.spec.preemptionPolicy) == (True, "PreemptLowerPriority")
+
+    def test_plugins_stand_in_upstreams_order(self) -> None:
+        order = [
+            "NamespaceLifecycle",
+            "ServiceAccount",
+            "TaintNodesByCondition",
+            "Priority",
+            "DefaultTolerationSeconds",
+        ]
+        assert [name for name, _ in admission.PLUGINS] == order
+
+
+def test_an_admitted_and_prepared_pod_is_valid_in_any_order_of_fields() -> None:
+    """The pipeline's steps fit together: what they make passes validation, and an unchanged update too."""
+    rng = random.Random(3)
+    row = resources.by_message(Pod)
+    for _ in range(20):
+        obj = pod(nodeName=rng.choice(["", "n"]), hostNetwork=rng.random() < 0.5)
+        obj.metadata.namespace = "default"
+        admission.admit(request(obj), View())
+        strategy.prepare_create(row, obj)
+        assert strategy.validate_create(row, obj) == []
+        again = copy_of(obj)
+        strategy.prepare_update(row, again, obj)
+        assert strategy.validate_update(row, again, obj) == []
+        assert codec.same(again, obj)
