@@ -202,6 +202,9 @@ class ApiView:
         return self._fields
 
 
+_UNSET_WHEN_ZERO = ("generateName", "generation", "namespace")
+
+
 def encode_stored(row: Resource, message: Message) -> bytes:
     """The bytes to store of an object in a row's version: the stored kind, without its resourceVersion.
 
@@ -210,8 +213,13 @@ def encode_stored(row: Resource, message: Message) -> bytes:
     """
     stored = row.storage_row
     plain: Any = copy_of(message) if row.to_storage is None else row.to_storage(message)
-    plain.metadata.ClearField("resourceVersion")
-    plain.metadata.ClearField("selfLink")
+    metadata = plain.metadata
+    metadata.ClearField("resourceVersion")
+    metadata.ClearField("selfLink")
+    for name in _UNSET_WHEN_ZERO:
+        # Set to nothing and not set mean the same; one form lets equal objects be equal bytes.
+        if not getattr(metadata, name):
+            metadata.ClearField(name)
     return codec.encode_envelope(plain, stored.api_version, stored.kind)
 
 

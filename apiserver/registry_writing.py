@@ -26,7 +26,7 @@ from apiserver.registry_view import ClusterAddresses
 from apiserver.rules import admission, pods, strategy
 from apiserver.store.base import KeyExists, RevisionMismatch, Store
 from apiserver.watchcache import WatchCache
-from podyard.api import errors, meta, names
+from podyard.api import codec, errors, meta, names
 from podyard.api.errors import OBJECT_MODIFIED, ApiError
 from podyard.api.resources import Resource
 from podyard.api.types import Binding, Message, Pod, Service, Status, StatusCause, copy_of, meta_v1
@@ -36,6 +36,8 @@ from podyard.base import clock, ids
 _GENERATE_TRIES = 8
 _GENERATED_BASE = 58
 _MAX_TRIES = 100
+# More than this of set-to-zero fields is not to be expected between two forms of one object.
+_PRESENCE_BYTES = 512
 
 Admit = Callable[[admission.Attributes], None]
 
@@ -258,10 +260,10 @@ class Writer:
             final = self._make(row, key, value, state.create_revision, state.revision)
             return Written(final, removed=outcome.remove)
         revision = state.revision
-        if value != state.value and (outcome.message_first or not outcome.remove):
-            revision = await self._store.update(key, value, expected_revision=revision)
-        elif not outcome.remove:
+        if not outcome.remove and _is_same(row, state, message, value):
             return Written(state)
+        if not outcome.remove or outcome.message_first:
+            revision = await self._store.update(key, value, expected_revision=revision)
         if outcome.remove:
             revision = await self._store.delete(key, expected_revision=revision)
         final = self._make(row, key, value, state.create_revision, revision)
@@ -333,6 +335,19 @@ class Writer:
     @staticmethod
     def _make(row: Resource, key: str, value: bytes, create_revision: int, revision: int) -> ApiObject:
         return ApiObject(row.storage_row, key, value, create_revision, revision)
+
+
+def _is_same(row: Resource, state: ApiObject, message: Any, value: bytes) -> bool:
+    """Whether an update changes nothing, in which case nothing is written.
+
+    Unset and set-to-zero mean the same and differ in bytes, by a few. So bytes of very different
+    or of equal length that differ are a change; only else the objects' JSON is compared.
+    """
+    if value == state.value:
+        return True
+    if len(value) == len(state.value) or abs(len(value) - len(state.value)) > _PRESENCE_BYTES:
+        return False
+    return codec.encode_json(message, row.api_version, row.kind) == state.view(row).json
 
 
 def _settle_namespace(row: Resource, namespace: str, obj: Any) -> str:

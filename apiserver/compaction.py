@@ -1,0 +1,33 @@
+"""Forgets the store's history that nobody can ask for any more.
+
+Each server compacts at the revision that it saw one period ago, so at least a period of history is
+kept for watches that resume and lists that go on. Several servers doing so only compact more often.
+
+Source: DefaultCompactInterval of apiserver storagebackend.
+"""
+
+from __future__ import annotations
+
+from apiserver.store.base import Store, StoreError
+from podyard.base import clock, ids, log
+
+PERIOD_S = 300.0
+
+_logger = log.get_logger("compaction")
+
+
+async def run(store: Store, *, period_s: float = PERIOD_S) -> None:
+    """Compacts for ever.
+
+    Args:
+        period_s: real seconds between compactions, and the least history that is kept.
+    """
+    known = 0
+    while True:
+        await clock.real_sleep(period_s * (1 + 0.05 * ids.jitter()))
+        try:
+            if known:
+                await store.compact(known)
+            known = await store.current_revision()
+        except StoreError as error:
+            _logger.warning("compaction failed", revision=known, error=str(error))
