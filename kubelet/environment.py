@@ -34,14 +34,15 @@ async def container_env(
         if not variable.HasField("valueFrom"):
             env[variable.name] = expand(variable.value, env)
             continue
-        value = await _referenced(variable.valueFrom, pod, container, host, pod_ips, lookup)
-        if value is not None:
-            env[variable.name] = value
+        found = await _referenced(variable.valueFrom, pod, container, host, pod_ips, lookup)
+        if found is not None:
+            env[variable.name] = found
     return env
 
 
 async def _all_of(source: Any, pod: Pod, lookup: Lookup) -> dict[str, str]:
     namespace = pod.metadata.namespace
+    kind: Any
     if source.HasField("configMapRef"):
         reference, kind = source.configMapRef, ConfigMap
     else:

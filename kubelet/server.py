@@ -7,6 +7,7 @@ pod or another component gets 401 or 403, whatever it asks for.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from kubelet.runtime.base import EXITED, RUNNING, ObservedPod, RuntimeContainer,
 from podyard.api import codec
 from podyard.api.types import Pod
 from podyard.base import clock
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ALLOWED_CLIENT = "kube-apiserver-kubelet-client"
 
@@ -59,7 +62,7 @@ class KubeletServer:
         await self._runner.cleanup()
 
     @web.middleware
-    async def _only_apiserver(self, request: web.Request, handler: web.RequestHandler) -> web.StreamResponse:  # type: ignore[type-arg]
+    async def _only_apiserver(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         peer = request.transport.get_extra_info("peercert") if request.transport else None
         names = [
             value for part in (peer or {}).get("subject", ()) for key, value in part if key == "commonName"
@@ -68,7 +71,7 @@ class KubeletServer:
             return web.Response(status=401, text="Unauthorized")
         if names[0] != ALLOWED_CLIENT:
             return web.Response(status=403, text=f"Forbidden (user={names[0]})")
-        return await handler(request)  # type: ignore[operator,no-any-return]
+        return await handler(request)
 
     async def _list(self, _: web.Request) -> web.Response:
         items = b",".join(codec.encode_json(pod, "v1", "Pod") for pod in self._pods.all())

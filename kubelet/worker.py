@@ -207,13 +207,13 @@ class PodWorker:
     async def _wind_down(self, group: asyncio.TaskGroup, actions: tuple[Action, ...]) -> None:
         """Stops run side by side and in the background: a shorter grace may arrive meanwhile."""
         stops = [action for action in actions if isinstance(action, StopContainer)]
-        for action in stops:
-            key = f"{action.container_id}/{action.grace_s:g}"
+        for stop in stops:
+            key = f"{stop.container_id}/{stop.grace_s:g}"
             if key in self._stopping:
                 continue
-            self._say_killing(action)
+            self._say_killing(stop)
             self._stopping.add(key)
-            group.create_task(self._stop(action, key), name=f"stop {action.name}")
+            group.create_task(self._stop(stop, key), name=f"stop {stop.name}")
         if stops:
             return
         for action in actions:

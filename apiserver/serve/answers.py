@@ -65,9 +65,9 @@ def list_body(row: Resource, listed: Any, form: Form, *, now_s: float, include_o
     if listed.remaining is not None:
         metadata["remainingItemCount"] = listed.remaining
     if form.as_kind == TABLE:
-        body = table(row, listed.items, now_s=now_s, include_object=include_object)
-        body["metadata"] = metadata
-        return encode(body, form.media)
+        made = table(row, listed.items, now_s=now_s, include_object=include_object)
+        made["metadata"] = metadata
+        return encode(made, form.media)
     if form.as_kind == PARTIAL_LIST:
         return _partial_list(listed, metadata, form.media)
     if form.media == PROTOBUF:

@@ -13,8 +13,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from apiserver.auth import authn
@@ -55,7 +54,7 @@ class GrpcServer:
         self._server = grpc.aio.server(options=_OPTIONS)
         for service, handlers in _by_service(methods).items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self._health = health_aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*_by_service(methods), health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
@@ -97,7 +96,7 @@ def _context_of(call: grpc.aio.ServicerContext[Any, Any]) -> RequestContext:
 
 
 def _user_of(call: grpc.aio.ServicerContext[Any, Any]) -> UserInfo:
-    pems = call.auth_context().get("x509_pem_cert")
+    pems: Any = call.auth_context().get("x509_pem_cert")
     user = authn.user_of_pem(pems[0]) if pems else None
     if user is None:
         raise authn.unauthorized()

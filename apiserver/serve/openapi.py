@@ -321,7 +321,7 @@ def _paths(rows: Iterable[Resource], prefix: str, *, v3: bool) -> dict[str, Any]
             paths[f"{root}/{row.plural}"] = _operations(row, prefix, v3, False, {"get": "list"})
         for name, part in row.subresources.items():
             methods = {"get": "get", "create": "post", "update": "put", "patch": "patch"}
-            wanted = {methods[verb]: methods[verb] for verb in part.verbs if verb in methods}
+            wanted: dict[str, str | None] = {methods[v]: methods[v] for v in part.verbs if v in methods}
             paths[f"{inside}/{{name}}/{name}"] = _operations(
                 row, prefix, v3, row.namespaced, wanted, named=True
             )

@@ -26,7 +26,8 @@ def options_from(cls: type[O], query: Mapping[str, Any], getall: Any = None) -> 
         BadRequest: a value does not parse.
     """
     options = cls()
-    for field in cls.DESCRIPTOR.fields:
+    fields: Any = cls.DESCRIPTOR.fields
+    for field in fields:
         if field.name not in query:
             continue
         text = query[field.name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from apiserver.auth.authz import Attributes, Authorizer, require
@@ -86,11 +87,7 @@ class Services:
         offered = descriptor(row).methods_by_name
         for verb, subresource in (("UpdateStatus", "status"), ("Finalize", "finalize")):
             if verb in offered:
-                table[verb] = Method(
-                    update,
-                    message,
-                    bound(lambda *args, sub=subresource: self._update(*args, subresource=sub)),
-                )
+                table[verb] = Method(update, message, bound(partial(self._update, subresource=subresource)))
         if "Bind" in offered:
             table["Bind"] = Method(own(row, "BindRequest"), Status, bound(self._bind))
         if "Logs" in offered:

@@ -246,7 +246,7 @@ class CriRuntime:
             call.cancel()
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._channel.close(None)
 
 
 def _failure(error: grpc.aio.AioRpcError) -> RuntimeFailure:

@@ -7,7 +7,7 @@ that upstream's components answer.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -59,7 +59,9 @@ async def _metrics(_: web.Request) -> web.Response:
     return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
-def _handler(name: str, checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
+def _handler(
+    name: str, checks: Mapping[str, Check]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.Response:
         code, text = report(name, checks, verbose="verbose" in request.query)
         return web.Response(text=text, status=code)

@@ -76,10 +76,10 @@ class Background:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(self, *failure: Any) -> bool | None:
+    async def __aexit__(self, *failure: Any) -> None:
         for task in list(self._tasks):
             task.cancel()
-        return await self._group.__aexit__(*failure)
+        await self._group.__aexit__(*failure)
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str | None = None) -> asyncio.Task[Any]:
         """Starts a task that this block owns."""

@@ -9,6 +9,7 @@ Method names and request types come from the resource table, so a new kind needs
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, cast
@@ -245,7 +246,7 @@ class Client:
 
     async def bulk(
         self, operations: Sequence[rpc.BulkOperation], *, timeout_s: float = DEFAULT_TIMEOUT_S
-    ) -> list[rpc.BulkResult]:
+    ) -> builtins.list[rpc.BulkResult]:
         """Many independent writes in one message; one result for each, in order."""
         answer = await self.transport.call(
             "/podyard.meta.v1.BulkService/Write",

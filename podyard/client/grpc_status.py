@@ -35,7 +35,8 @@ def to_details(error: ApiError) -> bytes:
     """The value of `grpc-status-details-bin`."""
     status = status_pb2.Status(code=error.grpc_code, message=error.message)
     status.details.add().Pack(error.to_status())
-    return status.SerializeToString()
+    details: bytes = status.SerializeToString()
+    return details
 
 
 def from_details(code: int, message: str, details: bytes | None) -> ApiError:

@@ -102,7 +102,7 @@ class GrpcTransport:
 
     async def close(self) -> None:
         for channel in self._channels:
-            await channel.close()
+            await channel.close(None)
 
     def _step_over(self, index: int, error: grpc.aio.AioRpcError) -> None:
         # Only the first of many failing calls moves on, else they would leap past each other.
@@ -112,7 +112,8 @@ class GrpcTransport:
 
 def _api_error(error: grpc.aio.AioRpcError) -> ApiError:
     details: Any = None
-    for key, value in error.trailing_metadata() or ():
+    metadata: Any = error.trailing_metadata() or ()
+    for key, value in metadata:
         if key == DETAILS_KEY:
             details = value
     return from_details(error.code().value[0], error.details() or "", details)

@@ -7,7 +7,7 @@ wire would, so that no two components share an object.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from podyard.api import errors
 from podyard.api.types import M, Message
@@ -83,4 +83,4 @@ def _copy(message: Message) -> Message:
 
 def _received(answer: Message | bytes, response: type[M]) -> M:
     raw = answer if isinstance(answer, bytes) else answer.SerializeToString()
-    return cast("M", response.FromString(raw))
+    return response.FromString(raw)

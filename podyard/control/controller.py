@@ -284,13 +284,14 @@ class Controller:
     ) -> None:
         result: Any = None
         match action:
-            case Create(obj):
+            case Create():
+                obj: Any = action.obj
                 try:
                     result = await self._client.create(obj)
                 except errors.AlreadyExists:
                     self._logger.debug(
                         "exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name
-                    )  # type: ignore[attr-defined]
+                    )
             case Update(obj, subresource):
                 result = await self._client.update(obj, subresource=subresource)
             case Patch():

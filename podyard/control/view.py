@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -41,19 +42,19 @@ class View:
         found: M | None = self._listers[kind].get(key)
         return found
 
-    def list(self, kind: type[M], namespace: str = "") -> list[M]:
+    def list(self, kind: type[M], namespace: str = "") -> builtins.list[M]:
         """All objects of a kind (in a namespace), ordered by key."""
         if namespace:
-            found: list[M] = self._listers[kind].by_index("namespace", namespace)
+            found: builtins.list[M] = self._listers[kind].by_index("namespace", namespace)
             return found
         return list(self._listers[kind])
 
-    def by_index(self, kind: type[M], index: str, value: str) -> list[M]:
+    def by_index(self, kind: type[M], index: str, value: str) -> builtins.list[M]:
         """Objects that an index lists under a value, ordered by key."""
-        found: list[M] = self._listers[kind].by_index(index, value)
+        found: builtins.list[M] = self._listers[kind].by_index(index, value)
         return found
 
-    def owned(self, kind: type[M], owner_uid: str) -> list[M]:
+    def owned(self, kind: type[M], owner_uid: str) -> builtins.list[M]:
         """Objects whose controller is the object with this uid."""
         return self.by_index(kind, "owner", owner_uid)
 

@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.extend(order)
         super()._run_once()  # type: ignore[misc]
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
         self._virtual.jobs += 1
         future.add_done_callback(self._job_done)

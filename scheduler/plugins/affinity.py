@@ -5,7 +5,7 @@ Sources: nodename/node_name.go, nodeaffinity/node_affinity.go, component-helpers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from podyard.api.types import Pod, core_v1
@@ -87,12 +87,12 @@ def _holds(expression: core_v1.NodeSelectorRequirement, labels: Mapping[str, str
     return False
 
 
-def _compared(operator: str, value: str, limits: object) -> bool:
+def _compared(operator: str, value: str, limits: Sequence[str]) -> bool:
     try:
-        number, limit = int(value), int(list(limits)[0])  # type: ignore[call-overload]
+        number, limit = int(value), int(limits[0])
     except (ValueError, IndexError):
         return False
-    return bool(number > limit) if operator == "Gt" else bool(number < limit)
+    return number > limit if operator == "Gt" else number < limit
 
 
 NAME = Plugin("NodeName", prepare=_prepare, filter=filter_name, events=frozenset())
