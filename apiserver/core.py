@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from apiserver import compaction
 from apiserver.auth.authz import AlwaysAllow, Authorizer
 from apiserver.auth.user import AUTHENTICATED, RequestContext, UserInfo
 from apiserver.bootstrap import Bootstrap
@@ -49,6 +50,7 @@ class ApiCore:
         """Starts following the store and making the system's objects."""
         background.start(self.cache.run(), name="watch cache")
         background.start(self.bootstrap.run(), name="bootstrap")
+        background.start(compaction.run(self.store), name="compaction")
 
     def transport(self, user: str, *groups: str, gate: object = None) -> LocalTransport:
         """A client's way in without a network, as a user."""
