@@ -53,7 +53,7 @@ def run(role: str, file: str, log_level: str | None) -> None:
         settings = configuration.load(module.Config, file, environment=os.environ, environment_prefix=prefix)
     except configuration.ConfigError as error:
         raise click.UsageError(str(error)) from error
-    log.configure(role, log_level or getattr(settings, "log_level", "info"))
+    log.configure(role, log_level or str(getattr(settings, "log_level", "info")))
     log.get_logger(role).info("starting", config=configuration.redacted(settings))
     sys.exit(lifecycle.run(lambda stop: module.main(settings, stop), component=role))
 

@@ -8,7 +8,8 @@ machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
@@ -29,6 +30,7 @@ from podyard.cluster.plan import (
     StartContainer,
     Step,
     UnpauseContainer,
+    free_subnets,
     plan,
     resolve_nodes,
 )
@@ -42,13 +44,19 @@ from podyard.cluster.spec import (
     Placement,
     Role,
 )
-from podyard.cluster.state import StateDirectory
+from podyard.cluster.state import Busy, StateDirectory, locked
 
 T = TypeVar("T")
 
 DEFAULT_NODES = 2
 READY_DEADLINE_S = 120.0
 _SIDE_BY_SIDE = 2
+_REGISTRY_DEADLINE_S = 60.0
+# No cluster can have this name.
+_REGISTRY_LOCK = ".registry"
+_CHOICES = 4
+# The engine's words for a port or a subnet that something else has taken.
+_LOST_CHOICE = ("port is already allocated", "address already in use", "pool overlaps")
 _POLL_S = 0.2
 
 
@@ -90,20 +98,7 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
         )
         await _check_host(engine, spec, progress)
         image_id = await ensure_image(engine, spec.image, progress, rebuild=request.rebuild)
-        placement = await _place(engine, state, spec, observed)
-        state.save_placement(spec, placement)
-        material = await asyncio.to_thread(state.material, spec, placement, now_s=clock.real_now_s())
-        if spec.apiservers:
-            state.write_kubeconfig(spec, placement, material)
-        steps = plan(
-            spec,
-            containers(spec, placement, material),
-            observed,
-            subnet=placement.subnet,
-            image_id=image_id,
-            registry=await _registry(engine, placement),
-        )
-        await _Execution(engine, spec, placement, progress).run(steps)
+        placement, steps = await _reach(engine, spec, image_id, state, progress)
         if request.rebuild:
             await remove_superseded(engine)
     if request.wait:
@@ -128,6 +123,75 @@ async def down(engine: Engine, name: str, progress: Progress) -> bool:
     return True
 
 
+async def _reach(
+    engine: Engine, spec: ClusterSpec, image_id: str, state: StateDirectory, progress: Progress
+) -> tuple[Placement, list[Step]]:
+    """Plans and acts until the cluster is what it should be; chooses anew where a port or subnet was lost."""
+    taken: list[Step] = []
+    for tries_left in reversed(range(_CHOICES)):
+        try:
+            async with _registry_turn(engine):
+                placement = await _take_steps(engine, spec, image_id, state, progress, taken)
+            break
+        except EngineError as error:
+            # Between our choice and its use another program may take the port, or another cluster the subnet.
+            if not tries_left or not any(words in str(error).lower() for words in _LOST_CHOICE):
+                raise
+            progress.note(f"{error}; choosing another")
+    return placement, taken
+
+
+async def _take_steps(
+    engine: Engine,
+    spec: ClusterSpec,
+    image_id: str,
+    state: StateDirectory,
+    progress: Progress,
+    taken: list[Step],
+) -> Placement:
+    """Observes, chooses, plans and acts once; `taken` gets the steps."""
+    observed = await engine.observe(spec.name)
+    placement = await _place(engine, state, spec, observed)
+    state.save_placement(spec, placement)
+    material = await asyncio.to_thread(state.material, spec, placement, now_s=clock.real_now_s())
+    if spec.apiservers:
+        state.write_kubeconfig(spec, placement, material)
+    steps = plan(
+        spec,
+        containers(spec, placement, material),
+        observed,
+        subnet=placement.subnet,
+        image_id=image_id,
+        registry=await _registry(engine, placement),
+    )
+    taken += steps
+    await _Execution(engine, spec, placement, progress).run(steps)
+    return placement
+
+
+@asynccontextmanager
+async def _registry_turn(engine: Engine) -> AsyncIterator[None]:
+    """Where the registry is still to be made, one cluster after another: all of them would make it.
+
+    Raises:
+        Busy: the other one took longer than the deadline.
+    """
+    end_s = clock.real_monotonic_s() + _REGISTRY_DEADLINE_S
+    with ExitStack() as held:
+        while True:
+            found = await engine.inspect(REGISTRY_NAME)
+            if found is not None and found.state == "running":
+                break
+            try:
+                held.enter_context(locked(_REGISTRY_LOCK))
+                break
+            except Busy:
+                if clock.real_monotonic_s() >= end_s:
+                    raise
+            await clock.real_sleep(_POLL_S)
+        yield
+
+
 async def _check_host(engine: Engine, spec: ClusterSpec, progress: Progress) -> None:
     facts = await preflight.gather(engine)
     image_present = bool(await engine.image_id(spec.image))
@@ -142,19 +206,19 @@ async def _place(engine: Engine, state: StateDirectory, spec: ClusterSpec, obser
     kept = state.placement()
     running = {name for name, found in observed.containers.items() if found.state in {"running", "paused"}}
     chosen = host_ports.choose_ports(spec, kept.ports if kept else {}, running)
-    if kept is not None:
-        return replace(kept, ports=chosen)
-    mtu = await engine.default_mtu()
+    mtu = kept.mtu if kept else await engine.default_mtu()
     if observed.network is not None:
         return Placement(observed.network.subnet, mtu, chosen)
-    subnets = host_ports.candidate_subnets(await engine.subnets())
-    return Placement(subnets[0], mtu, chosen)
+    used = await engine.subnets()
+    if kept is not None and free_subnets([kept.subnet], used):
+        return replace(kept, ports=chosen)
+    return Placement(host_ports.candidate_subnets(used)[0], mtu, chosen)
 
 
 async def _registry(engine: Engine, placement: Placement) -> Container:
     taken = {port for ports in placement.ports.values() for _, port in ports.pairs()}
     port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
-    return registry(host_port=port or host_ports.free_port(taken))
+    return registry(host_port=port or host_ports.free_port(taken, beginning=REGISTRY_NAME))
 
 
 class _Execution:
@@ -181,6 +245,8 @@ class _Execution:
         engine = self._engine
         match step:
             case RemoveContainer(name):
+                # In good order, so that a leader gives its lease back and its successor need not wait for it.
+                await engine.stop(name)
                 await engine.remove_container(name)
             case RemoveNetwork(name):
                 await engine.remove_network(name)

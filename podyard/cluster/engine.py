@@ -231,6 +231,12 @@ class Engine:
         """Starts a container; idempotent."""
         await self._call(self._api.start, name)
 
+    async def stop(self, name: str) -> None:
+        """Asks a running container to end, and kills it after the grace; one in another state is left."""
+        found = await self.inspect(name)
+        if found is not None and found.state == "running":
+            await self._unless_missing(self._api.stop, name, timeout=_STOP_GRACE_S)
+
     async def unpause(self, name: str) -> None:
         """Thaws a container."""
         await self._call(self._api.unpause, name)

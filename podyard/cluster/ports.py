@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import zlib
 from collections.abc import Container, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from podyard.cluster.errors import ClusterError
 from podyard.cluster.plan import free_subnets
 from podyard.cluster.spec import (
+    DEFAULT_NAME,
     NETWORK_PREFIX,
     POD_NETWORK,
     REGISTRY_NAME,
@@ -21,12 +23,15 @@ from podyard.cluster.spec import (
     ClusterSpec,
     HostPorts,
     Role,
+    container_name,
 )
 
 # Private, and seldom used by anything but container engines.
 _SUBNET_POOL = IPv4Network("172.28.0.0/14")
 # Below the ports that the kernel hands to outgoing connections, which come and go.
 _FIRST_PORT, _LAST_PORT = 26443, 29999
+# The default cluster's first API server gets the first ports: they are easy to remember.
+FIRST_CHOICE = container_name(DEFAULT_NAME, Role.APISERVER, 1)
 _ROUTES = Path("/proc/net/route")
 
 
@@ -70,20 +75,27 @@ def choose_ports(
         ):
             free = []
             for _ in range(3):
-                free.append(free_port(used))
+                free.append(free_port(used, beginning=name))
                 used.add(free[-1])
             ports = HostPorts(*free)
         chosen[name] = ports
     return chosen
 
 
-def free_port(avoid: Container[int]) -> int:
+def free_port(avoid: Container[int], *, beginning: str) -> int:
     """A port of 127.0.0.1 on which nothing listens.
+
+    Args:
+        avoid: not these, which may be promised already.
+        beginning: a name that says where to begin to look, so that two clusters that come up at the same
+            moment seldom look at the same ports.
 
     Raises:
         ClusterError: there is none.
     """
-    for port in range(_FIRST_PORT, _LAST_PORT + 1):
+    count = _LAST_PORT - _FIRST_PORT + 1
+    first = 0 if beginning == FIRST_CHOICE else zlib.crc32(beginning.encode()) % count
+    for port in (_FIRST_PORT + (first + index) % count for index in range(count)):
         if port not in avoid and port_is_free(port):
             return port
     raise ClusterError(

@@ -32,6 +32,29 @@ def data_directory() -> Path:
     return root / "podyard"
 
 
+class Busy(ClusterError):
+    """Another `podyard` process holds the lock."""
+
+
+@contextmanager
+def locked(what: str) -> Iterator[None]:
+    """Holds a lock of this user's `podyard` processes; the kernel frees it when the holder dies.
+
+    Raises:
+        Busy: another process holds it.
+    """
+    locks = data_directory() / ".locks"
+    locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(locks / what, "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Busy(
+                f"another podyard command is changing the cluster {what!r}", hint="wait for its end"
+            ) from error
+        yield
+
+
 class StateDirectory:
     """One cluster's folder."""
 
@@ -47,18 +70,9 @@ class StateDirectory:
         """Keeps other `podyard` processes from changing this cluster at the same time.
 
         Raises:
-            ClusterError: one does.
+            Busy: one does.
         """
-        locks = data_directory() / ".locks"
-        locks.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(locks / self.cluster, "w", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ClusterError(
-                    f"another podyard command is changing the cluster {self.cluster!r}",
-                    hint="wait for its end",
-                ) from error
+        with locked(self.cluster):
             yield
 
     def placement(self) -> Placement | None:

@@ -1,7 +1,4 @@
-"""`podyard up`, `status`, `list`, `push`, `down` on the real engine, from the command line alone.
-
-Readiness of the components is not waited for here: these are the containers' own tests.
-"""
+"""`podyard up`, `status`, `list`, `logs`, `kubectl`, `down` on the real engine, by the command line alone."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import docker
@@ -109,6 +107,34 @@ def test_up_grows_repairs_and_touches_nothing_else(cluster: Cluster) -> None:
     assert cluster.name in cluster.run("list")
     assert "etcd started" in cluster.run("logs", "etcd-2")
     assert "etcd-1" in cluster.run("logs", "nothing", code=4)
+
+
+def test_up_ends_with_nodes_that_run_pods(cluster: Cluster) -> None:
+    cluster.run("up")
+    assert "nothing to do" in cluster.run("up")
+    # A missing or unready part would make the exit code 1.
+    shown = cluster.run("status")
+    assert len([line for line in shown.splitlines() if " yes " in line]) == 3
+    cluster.run("kubectl", "run", "web", "--image=nginx")
+    cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
+    # kubectl's own exit code comes through.
+    cluster.run("kubectl", "get", "pod", "none", code=1)
+    config = cluster.run("kubeconfig")
+    assert "client-key-data" in config
+    cluster.run("kubectl", "delete", "pod", "web", "--timeout=45s")
+
+
+def test_two_clusters_come_up_at_the_same_moment(cluster: Cluster, tmp_path: Path) -> None:
+    other = Cluster(f"other-{os.getpid()}", tmp_path / "data", this_command())
+    try:
+        with ThreadPoolExecutor() as pool:
+            ups = [pool.submit(one.run, "up", "--no-wait", "--nodes", "0") for one in (cluster, other)]
+        assert [up.exception() for up in ups] == [None, None]
+        assert cluster.states() == other.states() == running(*CONTROL_PLANE)
+    finally:
+        other.run("down")
+        assert other.leftovers() == []
+        other.engine.close()
 
 
 def test_down_leaves_the_registry_and_nothing_else(cluster: Cluster) -> None:

@@ -106,7 +106,13 @@ def test_ports_stay_unless_something_else_took_them() -> None:
         # The running API server itself is who listens there.
         assert choose_ports(spec, first, {"demo-apiserver-1"}) == first
         assert choose_ports(spec, first, ()) != first
-        assert free_port(()) != numbers[1]
+        assert free_port((), beginning="demo-apiserver-1") != numbers[1]
+
+
+def test_clusters_look_for_ports_in_different_places() -> None:
+    one = choose_ports(ClusterSpec("one"), {}, ())["one-apiserver-1"]
+    two = choose_ports(ClusterSpec("two"), {}, ())["two-apiserver-1"]
+    assert not {port for _, port in one.pairs()} & {port for _, port in two.pairs()}
 
 
 def test_subnets_avoid_the_engines_networks() -> None:
