@@ -64,7 +64,8 @@ def _inner(fact: FieldFact | None) -> Schema:
     """The schema of what is inside a field; empty for scalars, maps and free-form objects."""
     if fact is None or fact.label == "map":
         return {}
-    return _schema(fact.type)
+    inner: Schema = _schema(fact.type)
+    return inner
 
 
 def _merge_object(value: Json, patch: Json, schema: Schema) -> Json:

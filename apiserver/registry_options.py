@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from podyard.api import errors, selectors
+from podyard.api.quoting import go_quote, shown
 from podyard.api.resources import Resource
 from podyard.api.selectors import FieldSelector, LabelSelector, SelectorError
 from podyard.api.types import StatusCause, meta_v1
@@ -36,7 +37,7 @@ def parse_revision(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 19:
         return int(text)
     cause = errors.invalid(
-        "resourceVersion", text, f"strconv.ParseUint: parsing {errors.go_quote(text)}: invalid syntax"
+        "resourceVersion", text, f"strconv.ParseUint: parsing {go_quote(text)}: invalid syntax"
     )
     raise errors.ApiError(errors.aggregate([cause]), code=500)
 
@@ -209,7 +210,7 @@ def decode_continue(text: str, prefix: str) -> ContinueToken:
         raise _bad_token(f"continue key is not valid: {error}") from None
     if not isinstance(body, dict) or body.get("v") != _TOKEN_VERSION:
         version = body.get("v") if isinstance(body, dict) else ""
-        why = f"server does not recognize this encoded version {errors.shown(version)}"
+        why = f"server does not recognize this encoded version {shown(version)}"
         raise _bad_token(f"continue key is not valid: {why}")
     revision, start = body.get("rv"), body.get("start")
     if type(revision) is not int or revision == 0 or revision < -1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import cast
 
 from apiserver.rules import services
 from apiserver.watchcache import WatchCache
@@ -24,10 +25,10 @@ class CacheView:
         self._cache = cache
 
     def namespace(self, name: str) -> Namespace | None:
-        return self._message(Namespace, name)
+        return cast("Namespace | None", self._message(Namespace, name))
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        return self._message(PriorityClass, name)
+        return cast("PriorityClass | None", self._message(PriorityClass, name))
 
     def default_priority_classes(self) -> list[PriorityClass]:
         row = resources.by_message(PriorityClass)
