@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 from apiserver.auth.user import RequestContext
 from apiserver.registry_deleting import Deleter, DeleteResult
+from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
 from apiserver.registry_view import CacheView, ClusterAddresses
@@ -27,7 +28,7 @@ from apiserver.watchcache import WatchCache
 from apiserver.watchcache_events import CachedObject
 from podyard.api import errors, resources
 from podyard.api.resources import Resource
-from podyard.api.types import Binding, Message, Pod, Status, meta_v1
+from podyard.api.types import Binding, Message, Namespace, Pod, Status, meta_v1
 
 __all__ = ["DeleteResult", "Frame", "Item", "ListResult", "Registry", "build_cache"]
 
@@ -167,7 +168,12 @@ class Registry:
         self, ctx: RequestContext, row: Resource, namespace: str, name: str, options: meta_v1.DeleteOptions
     ) -> DeleteResult:
         """See `Deleter.delete`."""
-        return await self._deleter.delete(row, namespace, name, options)
+        result = await self._deleter.delete(row, namespace, name, options)
+        if row.message is Namespace and result.object is not None:
+            # Admission reads the cache: whoever was told that the namespace ends must find it closed.
+            with translated():
+                await self.cache.wait_until(result.object.revision)
+        return result
 
     async def delete_collection(
         self,

@@ -21,7 +21,7 @@ from kubelet.podbuild import ClusterNetwork
 from kubelet.runtime.hollow import HollowRuntime, Stage
 from kubelet.shell import Kubelet
 from kubelet.volumes import NoVolumes
-from podyard.api import resources
+from podyard.api import errors, resources
 from podyard.api.types import M, Node, Pod
 from podyard.base import clock, ids
 from podyard.base.run import Background
@@ -169,7 +169,10 @@ class World:
         found: list[M] = []
 
         async def check() -> bool:
-            obj = await self.client.get(kind, name, namespace)
+            try:
+                obj = await self.client.get(kind, name, namespace)
+            except errors.NotFound:
+                return False
             found[:] = [obj]
             return condition(obj)
 
