@@ -64,14 +64,14 @@ def _inner(fact: FieldFact | None) -> Schema:
     """The schema of what is inside a field; empty for scalars, maps and free-form objects."""
     if fact is None or fact.label == "map":
         return {}
-    inner: Schema = _schema(fact.type)
-    return inner
+    return _schema(fact.type)
 
 
 def _merge_object(value: Json, patch: Json, schema: Schema) -> Json:
     directive = patch.pop(_DIRECTIVE, None)
     if directive == "replace":
-        return _clean(patch)
+        replaced: Json = _clean(patch)
+        return replaced
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
