@@ -32,6 +32,7 @@ from podyard.api.types import (
     ServiceAccount,
     StatusCause,
 )
+from podyard.api.validation_event import event, event_update, event_v1, event_v1_update
 from podyard.api.validation_meta import (
     IMMUTABLE,
     Causes,
@@ -70,10 +71,6 @@ MAX_DATA_BYTES = 1024 * 1024
 MAX_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 LEASE_STRATEGIES = ("OldestEmulationVersion",)
-
-MAX_REASON = 128
-MAX_ACTION = 128
-MAX_NOTE = 1024
 
 
 def nothing(obj: Any) -> list[StatusCause]:
@@ -278,66 +275,6 @@ def priority_class_update(new: PriorityClass, old: PriorityClass) -> Causes:
         causes.append(forbidden("value", "may not be changed in an update."))
     if new.preemptionPolicy != old.preemptionPolicy:
         causes.append(invalid("preemptionPolicy", new.preemptionPolicy, IMMUTABLE))
-    return causes
-
-
-def event(obj: Event) -> Causes:
-    """An event stands in the namespace of what it is about; ones of the new style are complete."""
-    causes: Causes = []
-    about = obj.involvedObject.namespace
-    allowed = (about,) if about else ("default", "kube-system", "")
-    if obj.metadata.namespace not in allowed:
-        causes.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
-    problems = names.dns_subdomain_problems(obj.metadata.namespace) if obj.metadata.namespace else []
-    return causes + each("metadata.namespace", obj.metadata.namespace, problems)
-
-
-def event_v1(obj: EventsV1Event) -> Causes:
-    """Events written through events.k8s.io."""
-    causes = _named(obj)
-    if meta.is_zero_time(obj.eventTime):
-        causes.append(required("eventTime"))
-    if not obj.reportingController:
-        causes.append(required("reportingController"))
-    else:
-        problems = names.qualified_name_problems(obj.reportingController)
-        causes += each("reportingController", obj.reportingController, problems)
-    for name, limit in (("reportingInstance", MAX_REASON), ("action", MAX_ACTION), ("reason", MAX_REASON)):
-        value = getattr(obj, name)
-        if not value:
-            causes.append(required(name))
-        elif len(value) > limit:
-            causes.append(invalid(name, "", f"can have at most {limit} characters"))
-    if len(obj.note) > MAX_NOTE:
-        causes.append(invalid("message", "", f"can have at most {MAX_NOTE} characters"))
-    if obj.type not in ("Normal", "Warning"):
-        causes.append(invalid("type", "", f"has invalid value: {obj.type}"))
-    for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp"):
-        if not meta.is_zero_time(getattr(obj, name)):
-            old_name = name.removeprefix("deprecated")
-            causes.append(invalid(old_name[0].lower() + old_name[1:], "", "needs to be unset"))
-    if obj.deprecatedCount:
-        causes.append(invalid("count", "", "needs to be unset"))
-    if obj.deprecatedSource.component or obj.deprecatedSource.host:
-        causes.append(invalid("source", "", "needs to be unset"))
-    return causes
-
-
-def event_update(new: Event, old: Event) -> Causes:
-    """An update through core/v1: old clients may change anything."""
-    return event(new)
-
-
-def event_v1_update(new: EventsV1Event, old: EventsV1Event) -> Causes:
-    """An update through events.k8s.io: only the series (and metadata) changes."""
-    causes = object_meta_update(new.metadata, old.metadata)
-    for name in ("reportingController", "reportingInstance", "action", "reason", "note", "type"):
-        causes += immutable(name if name != "note" else "message", getattr(new, name), getattr(old, name))
-    for name in ("regarding", "related"):
-        if getattr(new, name) != getattr(old, name):
-            causes.append(invalid(name, "", IMMUTABLE))
-    if new.eventTime.seconds != old.eventTime.seconds or new.eventTime.nanos != old.eventTime.nanos:
-        causes.append(invalid("eventTime", "", IMMUTABLE))
     return causes
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from podyard.api import codec, meta, names
+from podyard.api import codec, codec_json, facts, meta, names
 from podyard.api.errors import (
     duplicate,
     forbidden,
@@ -18,7 +18,7 @@ from podyard.api.errors import (
     too_long,
 )
 from podyard.api.quoting import go_quote
-from podyard.api.types import LabelSelector, ObjectMeta, StatusCause
+from podyard.api.types import LabelSelector, Message, ObjectMeta, StatusCause
 
 Causes = list[StatusCause]
 NameProblems = Callable[[str], list[str]]
@@ -207,6 +207,27 @@ def object_meta_update(new: ObjectMeta, old: ObjectMeta) -> Causes:
 
 def _go_list(values: list[str]) -> str:
     return f"[]string{{{', '.join(go_quote(value) for value in values)}}}"
+
+
+def go_struct(message: Message) -> dict[str, Any]:
+    """A bad value as upstream shows one of its internal structs: Go's field names, zero values too."""
+    out: dict[str, Any] = {}
+    for fact in facts.fields()[message.DESCRIPTOR.full_name]:
+        name = fact.name[0].upper() + fact.name[1:]
+        value = getattr(message, fact.name)
+        if fact.label == "repeated":
+            items = [go_struct(item) if isinstance(item, Message) else item for item in value]
+            out[name] = items or None
+        elif fact.label == "map":
+            out[name] = dict(value) or None
+        elif fact.pointer and not message.HasField(fact.name):
+            out[name] = None
+        elif isinstance(value, Message):
+            special = value.DESCRIPTOR.full_name in codec_json.SPECIAL_DECODERS
+            out[name] = codec.to_dict(value) if special else go_struct(value)
+        else:
+            out[name] = value
+    return out
 
 
 def label_selector(selector: LabelSelector, path: str) -> Causes:

@@ -13,6 +13,7 @@ from podyard.api.types import Node, Quantity, Taint
 from podyard.api.validation_meta import (
     Causes,
     each,
+    go_struct,
     label_name,
     object_meta,
     object_meta_update,
@@ -101,7 +102,7 @@ def node_update(new: Node, old: Node) -> Causes:
     for index, address in enumerate(new.status.addresses):
         key = (address.type, address.address)
         if key in seen:
-            causes.append(duplicate(f"status.addresses[{index}]", codec.to_dict(address)))
+            causes.append(duplicate(f"status.addresses[{index}]", go_struct(address)))
         seen.add(key)
     return causes
 
@@ -116,7 +117,7 @@ def taints(values: Sequence[Taint], path: str) -> Causes:
         causes += each(f"{at}.value", taint.value, names.label_value_problems(taint.value))
         causes += taint_effect(taint.effect, f"{at}.effect", needed=True)
         if (taint.key, taint.effect) in seen:
-            found = duplicate(at, codec.to_dict(taint))
+            found = duplicate(at, go_struct(taint))
             found.message += ": taints must be unique by key and effect pair"
             causes.append(found)
         seen.add((taint.key, taint.effect))

@@ -18,10 +18,12 @@ from podyard.api.errors import (
     required,
     too_long,
 )
+from podyard.api.quoting import shown
 from podyard.api.types import Pod, PodSpec, copy_of
 from podyard.api.validation_meta import (
     Causes,
     each,
+    go_struct,
     immutable,
     labels,
     non_negative,
@@ -29,7 +31,7 @@ from podyard.api.validation_meta import (
     object_meta_update,
     one_of,
 )
-from podyard.api.validation_scheduling import affinity, tolerations, topology_spread
+from podyard.api.validation_scheduling import affinity, gated_update, tolerations, topology_spread
 from podyard.api.validation_volumes import volumes
 
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
@@ -128,9 +130,6 @@ def _limits(spec: PodSpec, path: str) -> Causes:
         causes.append(invalid(f"{path}.activeDeadlineSeconds", spec.activeDeadlineSeconds, detail))
     if not spec.HasField("terminationGracePeriodSeconds"):
         causes.append(required(f"{path}.terminationGracePeriodSeconds"))
-    elif spec.terminationGracePeriodSeconds < 0:
-        at = f"{path}.terminationGracePeriodSeconds"
-        causes += non_negative(at, spec.terminationGracePeriodSeconds)
     return causes
 
 
@@ -284,31 +283,54 @@ def _claims(spec: PodSpec, path: str) -> Causes:
                 if none
                 else "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             )
-            causes.append(invalid(at, codec.to_dict(claim), detail))
+            causes.append(invalid(at, go_struct(claim), detail))
     return causes
 
 
 def pod_update(new: Pod, old: Pod) -> Causes:
     """An update of a pod: images, deadline, tolerations; and gates may go."""
-    causes = object_meta_update(new.metadata, old.metadata) + _pod(new)
-    if new.metadata.annotations.get(_MIRROR) != old.metadata.annotations.get(_MIRROR):
-        causes.append(forbidden(f"metadata.annotations[{_MIRROR}]", "may not update mirror pod annotation"))
-    before = len(causes)
+    causes = object_meta_update(new.metadata, old.metadata) + _pod(new) + _mirror_update(new, old)
     for name in ("containers", "initContainers"):
-        fresh, stored = getattr(new.spec, name), getattr(old.spec, name)
-        if len(fresh) != len(stored):
+        if len(getattr(new.spec, name)) != len(getattr(old.spec, name)):
             detail = "pod updates may not add or remove containers"
             return [*causes, forbidden(f"spec.{name}", detail)]
-    causes += _deadline_update(new, old)
+    deadline, stop = _deadline_update(new, old)
+    causes += deadline
+    if stop:
+        return causes
     causes += _tolerations_update(new, old)
     causes += _gates_update(new, old)
-    if len(causes) > before:
+    if codec.same(new.spec, old.spec):
         return causes
-    allowed = copy_of(new.spec)
-    _take_mutable(allowed, old)
-    if not codec.same(allowed, old.spec):
-        causes.append(forbidden("spec", _UPDATE_TEXT))
+    if old.spec.schedulingGates:
+        causes += gated_update(new.spec, old.spec)
+    rest = copy_of(new.spec)
+    _take_mutable(rest, old)
+    if not codec.same(rest, old.spec):
+        causes.append(forbidden("spec", f"{_UPDATE_TEXT}\n{_difference(rest, old.spec)}"))
     return causes
+
+
+def _mirror_update(new: Pod, old: Pod) -> Causes:
+    before = old.metadata.annotations.get(_MIRROR)
+    if new.metadata.annotations.get(_MIRROR) == before:
+        return []
+    what = "add" if before is None else "remove or update"
+    return [forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {what} mirror pod annotation")]
+
+
+def _difference(new: PodSpec, old: PodSpec) -> str:
+    """The fields that differ, old ones marked `-`, new ones `+`."""
+    fresh, stored = codec.to_dict(new), codec.to_dict(old)
+    lines = ["  core.PodSpec{"]
+    for key in dict.fromkeys([*stored, *fresh]):
+        if fresh.get(key) != stored.get(key):
+            lines += [
+                f"{mark} \t{key[0].upper()}{key[1:]}: {shown(values[key])},"
+                for mark, values in (("-", stored), ("+", fresh))
+                if key in values
+            ]
+    return "\n".join([*lines, "  }", ""])
 
 
 def _take_mutable(spec: PodSpec, old: Pod) -> None:
@@ -316,10 +338,9 @@ def _take_mutable(spec: PodSpec, old: Pod) -> None:
     for name in ("containers", "initContainers"):
         for fresh, stored in zip(getattr(spec, name), getattr(old.spec, name), strict=True):
             fresh.image = stored.image
-    for name in ("activeDeadlineSeconds",):
-        spec.ClearField(name)
-        if old.spec.HasField(name):
-            setattr(spec, name, getattr(old.spec, name))
+    spec.ClearField("activeDeadlineSeconds")
+    if old.spec.HasField("activeDeadlineSeconds"):
+        spec.activeDeadlineSeconds = old.spec.activeDeadlineSeconds
     del spec.tolerations[:]
     spec.tolerations.extend(old.spec.tolerations)
     if old.spec.terminationGracePeriodSeconds < 0 and spec.terminationGracePeriodSeconds == 1:
@@ -342,19 +363,19 @@ def _take_mutable(spec: PodSpec, old: Pod) -> None:
             spec.ClearField("affinity")
 
 
-def _deadline_update(new: Pod, old: Pod) -> Causes:
+def _deadline_update(new: Pod, old: Pod) -> tuple[Causes, bool]:
+    """Errors, and whether they end the validation (as upstream)."""
     at = "spec.activeDeadlineSeconds"
+    had = old.spec.HasField("activeDeadlineSeconds")
     if new.spec.HasField("activeDeadlineSeconds"):
         value = new.spec.activeDeadlineSeconds
         if not 0 <= value <= MAX_INT32:
-            return [invalid(at, value, f"must be between 0 and {MAX_INT32}, inclusive")]
-        if old.spec.HasField("activeDeadlineSeconds") and old.spec.activeDeadlineSeconds < value:
-            detail = "must be less than or equal to previous value"
-            return [invalid(at, value, detail)]
-    elif old.spec.HasField("activeDeadlineSeconds"):
-        detail = "must not update from a positive integer to nil value"
-        return [invalid(at, None, detail)]
-    return []
+            return [invalid(at, value, f"must be between 0 and {MAX_INT32}, inclusive")], True
+        if had and old.spec.activeDeadlineSeconds < value:
+            return [invalid(at, value, "must be less than or equal to previous value")], True
+    elif had:
+        return [invalid(at, None, "must not update from a positive integer to nil value")], False
+    return [], False
 
 
 def _tolerations_update(new: Pod, old: Pod) -> Causes:
@@ -371,19 +392,13 @@ def _without_seconds(item: Any) -> tuple[str, str, str, str]:
 
 
 def _gates_update(new: Pod, old: Pod) -> Causes:
-    causes: Causes = []
     known = {gate.name for gate in old.spec.schedulingGates}
+    causes: Causes = []
     for index, gate in enumerate(new.spec.schedulingGates):
         if gate.name not in known:
             at = f"spec.schedulingGates[{index}].name"
-            causes.append(forbidden(at, "only deletion is allowed, but found new scheduling gate"))
-    if known:
-        removed = [
-            k for k in old.spec.nodeSelector if new.spec.nodeSelector.get(k) != old.spec.nodeSelector[k]
-        ]
-        if removed:
-            detail = "additions only in gated pods"
-            causes.append(invalid("spec.nodeSelector", dict(new.spec.nodeSelector), detail))
+            detail = f"only deletion is allowed, but found new scheduling gate '{gate.name}'"
+            causes.append(forbidden(at, detail))
     return causes
 
 

@@ -9,16 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from podyard.api import names
+from podyard.api import codec, names
 from podyard.api.errors import duplicate, forbidden, invalid, not_supported, required
-from podyard.api.types import core_v1
-from podyard.api.validation_meta import (
-    Causes,
-    each,
-    label_name,
-    label_selector,
-    labels,
-)
+from podyard.api.types import PodSpec, core_v1
+from podyard.api.validation_meta import Causes, each, go_struct, label_name, label_selector
 from podyard.api.validation_node import taint_effect
 
 _SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
@@ -212,6 +206,37 @@ def _spread_options(item: Any, path: str) -> Causes:
     return causes
 
 
-def node_selector_labels(values: Any, path: str) -> Causes:
-    """`nodeSelector`."""
-    return labels(values, path)
+def gated_update(new: PodSpec, old: PodSpec) -> Causes:
+    """A gated pod may only be narrowed to fewer nodes."""
+    selector = dict(new.nodeSelector)
+    causes: Causes = []
+    if any(selector.get(key) != value for key, value in old.nodeSelector.items()):
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        causes.append(invalid("spec.nodeSelector", selector, detail))
+    name = "requiredDuringSchedulingIgnoredDuringExecution"
+    path = f"spec.affinity.nodeAffinity.{name}.nodeSelectorTerms"
+    before = list(getattr(old.affinity.nodeAffinity, name).nodeSelectorTerms)
+    after = list(getattr(new.affinity.nodeAffinity, name).nodeSelectorTerms)
+    # Terms are alternatives: one more would widen the choice, except where there was none at all.
+    if not before:
+        return causes
+    if len(before) != len(after):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [*causes, invalid(path, [go_struct(term) for term in after], detail)]
+    for index, (stored, fresh) in enumerate(zip(before, after, strict=True)):
+        if not _only_adds(fresh, stored):
+            detail = "only additions are allowed (no mutations or deletions)"
+            causes.append(invalid(f"{path}[{index}]", go_struct(fresh), detail))
+    return causes
+
+
+def _only_adds(new: Any, old: Any) -> bool:
+    """Whether a term still has all that it asked for."""
+    if not old.matchExpressions and not old.matchFields:
+        return not new.matchExpressions and not new.matchFields
+    for name in ("matchExpressions", "matchFields"):
+        fresh = [codec.to_dict(item) for item in getattr(new, name)]
+        stored = [codec.to_dict(item) for item in getattr(old, name)]
+        if fresh[: len(stored)] != stored:
+            return False
+    return True

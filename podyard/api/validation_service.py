@@ -54,12 +54,13 @@ def service(obj: Service) -> Causes:
         causes += _service_port(port, f"spec.ports[{index}]", len(spec.ports) > 1, names_seen)
     causes += labels(spec.selector, "spec.selector")
     causes += _affinity(spec)
-    causes += one_of("spec.type", spec.type, SERVICE_TYPES, needed=True)
-    causes += _unique_ports(spec)
-    causes += _external_ips(spec)
-    causes += _traffic(spec)
     causes += _cluster_ips(obj)
-    return causes + _load_balancer(spec)
+    causes += _external_ips(spec)
+    causes += one_of("spec.type", spec.type, SERVICE_TYPES, needed=True)
+    causes += _node_ports(spec)
+    causes += _unique_ports(spec)
+    causes += _load_balancer(spec)
+    return causes + _traffic(spec)
 
 
 def _by_type(obj: Service, headless: bool) -> Causes:
@@ -80,13 +81,17 @@ def _by_type(obj: Service, headless: bool) -> Causes:
             causes.append(required("spec.externalName"))
         else:
             causes += each("spec.externalName", external, names.dns_subdomain_problems(external))
-    if spec.type == "ClusterIP":
-        for index, port in enumerate(spec.ports):
-            if port.nodePort:
-                causes.append(
-                    forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
-                )
     return causes
+
+
+def _node_ports(spec: Any) -> Causes:
+    if spec.type != "ClusterIP":
+        return []
+    return [
+        forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
+        for index, port in enumerate(spec.ports)
+        if port.nodePort
+    ]
 
 
 def _service_port(port: Any, path: str, several: bool, seen: set[str]) -> Causes:
@@ -151,7 +156,9 @@ def _unique_ports(spec: Any) -> Causes:
                 causes.append(duplicate(f"{at}.nodePort", port.nodePort))
             node_ports.add((port.protocol, port.nodePort))
         if (port.protocol, port.port) in ports:
-            causes.append(duplicate(at, {"port": port.port, "protocol": port.protocol}))
+            # Upstream shows its internal struct with nothing but these two set.
+            key = {"Name": "", "Protocol": port.protocol, "AppProtocol": None, "Port": port.port}
+            causes.append(duplicate(at, {**key, "TargetPort": 0, "NodePort": 0}))
         ports.add((port.protocol, port.port))
     return causes
 
@@ -271,21 +278,21 @@ def _cluster_ip(address: str, path: str, wanted: str, index: int) -> Causes:
 def _load_balancer(spec: Any) -> Causes:
     causes: Causes = []
     balanced = spec.type == "LoadBalancer"
-    if spec.HasField("allocateLoadBalancerNodePorts") and not balanced:
-        detail = "may only be used when `type` is 'LoadBalancer'"
-        causes.append(forbidden("spec.allocateLoadBalancerNodePorts", detail))
-    if spec.HasField("loadBalancerClass"):
-        path = "spec.loadBalancerClass"
-        if not balanced:
-            causes.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
-        causes += each(path, spec.loadBalancerClass, names.qualified_name_problems(spec.loadBalancerClass))
+    only = "may only be used when `type` is 'LoadBalancer'"
     if spec.loadBalancerSourceRanges:
         # Upstream writes this path with a capital letter.
         path = "spec.LoadBalancerSourceRanges"
         if not balanced:
-            causes.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
+            causes.append(forbidden(path, only))
         for index, cidr in enumerate(spec.loadBalancerSourceRanges):
             causes += each(f"{path}[{index}]", cidr, names.cidr_problems(cidr.strip()))
+    if spec.HasField("allocateLoadBalancerNodePorts") and not balanced:
+        causes.append(forbidden("spec.allocateLoadBalancerNodePorts", only))
+    if spec.HasField("loadBalancerClass"):
+        path = "spec.loadBalancerClass"
+        if not balanced:
+            causes.append(forbidden(path, only))
+        causes += each(path, spec.loadBalancerClass, names.qualified_name_problems(spec.loadBalancerClass))
     return causes
 
 
