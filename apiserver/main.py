@@ -88,6 +88,8 @@ async def main(config: Config, stop: asyncio.Event) -> None:
             await rpc.start()
             _LOGGER.info("serving", rest_port=rest.port, grpc_port=rpc.port)
             await stop.wait()
+            # Watchers get a last bookmark and a clean end, so that they resume elsewhere.
+            core.cache.finish_watchers()
             await rpc.stop(_DRAIN_S)
             await rest.stop()
     finally:

@@ -49,7 +49,8 @@ class WatchStream:
         )
         response.enable_chunked_encoding()
         await response.prepare(request)
-        limit_s = timeout_s or _SHORTEST_S * (1 + ids.jitter())
+        # A given time is the registry's to keep, which ends with a last bookmark: only guard it.
+        limit_s = timeout_s + 1 if timeout_s else _SHORTEST_S * (1 + ids.jitter())
         try:
             async with clock.timeout(limit_s):
                 async for frame in frames:

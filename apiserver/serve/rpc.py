@@ -205,7 +205,9 @@ class Services:
             context, targets, request.resource_version, send_initial_events=request.send_initial_events
         )
         async for row, frame in frames:
-            batch = rpc.MultiWatchBatch(resource_version=str(frame.revision), synced=frame.initial_events_end)
+            # Parts of a batch that ends later have no revision: they are no place to resume from.
+            version = str(frame.revision) if frame.revision else ""
+            batch = rpc.MultiWatchBatch(resource_version=version, synced=frame.initial_events_end)
             for kind, item in frame.events:
                 batch.events.add(type=kind, object=unknown(row, item.raw))
             yield batch
@@ -293,7 +295,8 @@ def watch_batch(cls: type[Message], frame: Any) -> bytes:
 
     Fields of the batch: 1 events (each: 1 type, 2 object), 2 resource_version, 3 synced.
     """
-    tail: Any = cls(resource_version=str(frame.revision), synced=frame.initial_events_end)
+    version = str(frame.revision) if frame.revision else ""
+    tail: Any = cls(resource_version=version, synced=frame.initial_events_end)
     parts: list[bytes] = []
     for kind, item in frame.events:
         parts.append(codec.delimited(1, codec.delimited(1, kind.encode()) + codec.delimited(2, item.raw)))
