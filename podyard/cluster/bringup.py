@@ -56,7 +56,8 @@ _REGISTRY_DEADLINE_S = 60.0
 _REGISTRY_LOCK = ".registry"
 _CHOICES = 4
 # The engine's words for a port or a subnet that something else has taken.
-_LOST_CHOICE = ("port is already allocated", "address already in use", "pool overlaps")
+_LOST_SUBNET = "pool overlaps"
+_LOST_CHOICE = ("port is already allocated", "address already in use", _LOST_SUBNET)
 _POLL_S = 0.2
 
 
@@ -128,35 +129,41 @@ async def _reach(
 ) -> tuple[Placement, list[Step]]:
     """Plans and acts until the cluster is what it should be; chooses anew where a port or subnet was lost."""
     taken: list[Step] = []
+    lost_subnets: list[str] = []
     for tries_left in reversed(range(_CHOICES)):
         try:
             async with _registry_turn(engine):
-                placement = await _take_steps(engine, spec, image_id, state, progress, taken)
+                observed = await engine.observe(spec.name)
+                placement = await _place(engine, state, spec, observed, lost_subnets)
+                steps = await _plan_at(engine, spec, image_id, state, observed, placement)
+                taken += steps
+                await _Execution(engine, spec, placement, progress).run(steps)
             break
         except EngineError as error:
             # Between our choice and its use another program may take the port, or another cluster the subnet.
             if not tries_left or not any(words in str(error).lower() for words in _LOST_CHOICE):
                 raise
             progress.note(f"{error}; choosing another")
+            # The engine does not list the other cluster's network until it is complete.
+            if _LOST_SUBNET in str(error).lower():
+                lost_subnets.append(placement.subnet)
     return placement, taken
 
 
-async def _take_steps(
+async def _plan_at(
     engine: Engine,
     spec: ClusterSpec,
     image_id: str,
     state: StateDirectory,
-    progress: Progress,
-    taken: list[Step],
-) -> Placement:
-    """Observes, chooses, plans and acts once; `taken` gets the steps."""
-    observed = await engine.observe(spec.name)
-    placement = await _place(engine, state, spec, observed)
+    observed: Observed,
+    placement: Placement,
+) -> list[Step]:
+    """Writes what the host keeps of the cluster, and plans with it."""
     state.save_placement(spec, placement)
     material = await asyncio.to_thread(state.material, spec, placement, now_s=clock.real_now_s())
     if spec.apiservers:
         state.write_kubeconfig(spec, placement, material)
-    steps = plan(
+    return plan(
         spec,
         containers(spec, placement, material),
         observed,
@@ -164,9 +171,6 @@ async def _take_steps(
         image_id=image_id,
         registry=await _registry(engine, placement),
     )
-    taken += steps
-    await _Execution(engine, spec, placement, progress).run(steps)
-    return placement
 
 
 @asynccontextmanager
@@ -201,7 +205,9 @@ async def _check_host(engine: Engine, spec: ClusterSpec, progress: Progress) -> 
         progress.note(f"{problem.text}; {problem.remedy}")
 
 
-async def _place(engine: Engine, state: StateDirectory, spec: ClusterSpec, observed: Observed) -> Placement:
+async def _place(
+    engine: Engine, state: StateDirectory, spec: ClusterSpec, observed: Observed, lost_subnets: Sequence[str]
+) -> Placement:
     """Where the cluster lives: as before, with what is missing chosen now."""
     kept = state.placement()
     running = {name for name, found in observed.containers.items() if found.state in {"running", "paused"}}
@@ -209,10 +215,10 @@ async def _place(engine: Engine, state: StateDirectory, spec: ClusterSpec, obser
     mtu = kept.mtu if kept else await engine.default_mtu()
     if observed.network is not None:
         return Placement(observed.network.subnet, mtu, chosen)
-    used = await engine.subnets()
+    used = [*await engine.subnets(), *lost_subnets]
     if kept is not None and free_subnets([kept.subnet], used):
         return replace(kept, ports=chosen)
-    return Placement(host_ports.candidate_subnets(used)[0], mtu, chosen)
+    return Placement(host_ports.candidate_subnets(used, beginning=spec.name)[0], mtu, chosen)
 
 
 async def _registry(engine: Engine, placement: Placement) -> Container:

@@ -131,17 +131,17 @@ class Engine:
     async def observe(self, cluster: str) -> Observed:
         """All of one cluster, by label, and the registry."""
         label = {"label": f"{LABEL_CLUSTER}={cluster}"}
-        async with asyncio.TaskGroup() as group:
-            rows = group.create_task(self._call(self._api.containers, all=True, filters=label))
-            volumes = group.create_task(self._call(self._api.volumes, filters=label))
-            networks = group.create_task(self._call(self._api.networks, filters=label))
-            registry = group.create_task(self._unless_missing(self._api.inspect_container, REGISTRY_NAME))
-        network = next((row for row in networks.result() if row["Name"] == cluster), None)
-        found = registry.result()
+        rows, volumes, networks, found = await asyncio.gather(
+            self._call(self._api.containers, all=True, filters=label),
+            self._call(self._api.volumes, filters=label),
+            self._call(self._api.networks, filters=label),
+            self._unless_missing(self._api.inspect_container, REGISTRY_NAME),
+        )
+        network = next((row for row in networks if row["Name"] == cluster), None)
         return Observed(
             network=None if network is None else ObservedNetwork(cluster, _subnets(network)[0]),
-            containers={container.name: container for container in map(_from_list, rows.result())},
-            volumes=frozenset(row["Name"] for row in volumes.result()["Volumes"] or ()),
+            containers={container.name: container for container in map(_from_list, rows)},
+            volumes=frozenset(row["Name"] for row in volumes["Volumes"] or ()),
             registry=None if found is None else _from_inspect(found),
         )
 

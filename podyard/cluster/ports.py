@@ -35,20 +35,22 @@ FIRST_CHOICE = container_name(DEFAULT_NAME, Role.APISERVER, 1)
 _ROUTES = Path("/proc/net/route")
 
 
-def candidate_subnets(engine_subnets: Sequence[str]) -> list[str]:
+def candidate_subnets(engine_subnets: Sequence[str], *, beginning: str = DEFAULT_NAME) -> list[str]:
     """Free subnets for a cluster's network, in order of preference.
 
     Args:
         engine_subnets: those of the engine's networks. This host's routes count as taken too, so that a
             cluster never hides a network that the host reaches, and so do the cluster's own pod and Service
             ranges.
+        beginning: the cluster's name; other names begin to look elsewhere, as with ports.
 
     Raises:
         ClusterError: none is left.
     """
     taken = [*engine_subnets, *_host_routes(), POD_NETWORK, SERVICE_NETWORK]
     pool = [str(subnet) for subnet in _SUBNET_POOL.subnets(new_prefix=NETWORK_PREFIX)]
-    found = free_subnets(pool, taken)
+    first = 0 if beginning == DEFAULT_NAME else zlib.crc32(beginning.encode()) % len(pool)
+    found = free_subnets([*pool[first:], *pool[:first]], taken)
     if not found:
         raise ClusterError(
             f"no /{NETWORK_PREFIX} is free in {_SUBNET_POOL}",
