@@ -43,7 +43,6 @@ def delete(namespace: Namespace, options: meta_v1.DeleteOptions, now_s: float) -
     """First call: Terminating from now on. Once nothing holds it any more: gone."""
     if not meta.is_terminating(namespace.metadata):
         namespace.metadata.deletionTimestamp.CopyFrom(meta.time_of(now_s))
-        namespace.metadata.deletionGracePeriodSeconds = 0
         namespace.status.phase = "Terminating"
         return DeleteOutcome.GRACEFUL
     return DeleteOutcome.PENDING if namespace.spec.finalizers else DeleteOutcome.NOW

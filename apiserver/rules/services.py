@@ -25,6 +25,7 @@ def prepare_create(service: Service) -> None:
 def prepare_update(new: Service, old: Service) -> None:
     """Status is not the client's; allocated values left out are kept."""
     new.status.CopyFrom(old.status)
+    _follow_cluster_ip(new, old)
     _keep_allocated(new, old)
     _normalize_cluster_ips(new)
     _drop_fields_of_other_types(new, old)
@@ -45,6 +46,17 @@ def _normalize_cluster_ips(service: Service) -> None:
     spec = service.spec
     if spec.clusterIP and not spec.clusterIPs:
         spec.clusterIPs.append(spec.clusterIP)
+
+
+def _follow_cluster_ip(new: Service, old: Service) -> None:
+    """A client that changed only `clusterIP` means `clusterIPs` too."""
+    spec = new.spec
+    if spec.clusterIP == old.spec.clusterIP or list(spec.clusterIPs) != list(old.spec.clusterIPs):
+        return
+    if not spec.clusterIP:
+        del spec.clusterIPs[:]
+    elif spec.clusterIPs:
+        spec.clusterIPs[0] = spec.clusterIP
 
 
 def _fill_families(service: Service) -> None:

@@ -298,6 +298,17 @@ class TestServices:
         services.prepare_update(new, old)
         assert (new.spec.clusterIP, list(new.spec.clusterIPs)) == ("10.96.0.7", ["10.96.0.7"])
 
+    def test_both_address_fields_follow_the_older_one(self) -> None:
+        old = self.service(clusterIP="10.96.0.7")
+        new = copy_of(old)
+        new.spec.clusterIP = "10.96.0.8"
+        services.prepare_update(new, old)
+        assert list(new.spec.clusterIPs) == ["10.96.0.8"]
+        new.spec.clusterIP = ""
+        new.spec.clusterIPs[0] = "10.96.0.7"
+        services.prepare_update(new, old)
+        assert (new.spec.clusterIP, list(new.spec.clusterIPs)) == ("10.96.0.7", ["10.96.0.7"])
+
     def test_node_ports_stay_and_go_with_the_type(self) -> None:
         old = self.service(type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
         new = self.service(type="NodePort")
