@@ -18,6 +18,7 @@ from podyard.cli.progress import for_this_terminal
 from podyard.cluster import bringup
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import (
@@ -91,6 +92,24 @@ def up(scope: Scope, nodes: int | None, build: bool, wait: bool, timeout_s: floa
         )
     else:
         progress.note(f"cluster {scope.name}: {result.spec.nodes} nodes, nothing to do")
+
+
+@click.command("build")
+def build() -> None:
+    """Build the image where it is missing or the code changed. `up` does so by itself when there is none.
+
+    \b
+    podyard build
+    """
+    progress = for_this_terminal()
+    reference = ClusterSpec().image
+
+    async def work(engine: Engine) -> str:
+        image_id = await ensure_image(engine, reference, progress, rebuild=True)
+        await remove_superseded(engine)
+        return image_id
+
+    progress.note(f"image {reference} is {with_engine(work)[:19]}")
 
 
 @click.command("down")

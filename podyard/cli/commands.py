@@ -26,6 +26,7 @@ class Scope:
 # Short texts stand here so that `--help` imports no subcommand.
 _COMMANDS = {
     "up": ("podyard.cli.cluster:up", "Bring the cluster up, grow it, or repair it."),
+    "build": ("podyard.cli.cluster:build", "Build the image, where it is missing or the code changed."),
     "down": ("podyard.cli.cluster:down", "Remove the cluster with all its data."),
     "status": ("podyard.cli.cluster:status", "Show each container and whether it is ready."),
     "list": ("podyard.cli.cluster:list_clusters", "Show the clusters of this host."),
