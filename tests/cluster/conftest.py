@@ -1,0 +1,52 @@
+"""One real cluster for all tests of a session that only use it; tests that make their own override `cluster`.
+
+`PODYARD_TEST_CLUSTER=NAME` uses a cluster that is up already and leaves it, for quick turns by hand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.support import Cluster
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes, up and ready."""
+    name = os.environ.get("PODYARD_TEST_CLUSTER")
+    if name:
+        yield Cluster(name, None)
+        return
+    cluster = Cluster(f"shared-{os.getpid()}", Path(tmp_path_factory.mktemp("data")))
+    try:
+        cluster.podyard("up", "--build")
+        yield cluster
+    finally:
+        cluster.podyard("down", check=False)
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """The session's cluster, whole again if a test before broke something."""
+    shared_cluster.podyard("up")
+    return shared_cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, gone with all in it afterwards."""
+    import re
+    import uuid
+
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40] + "-" + uuid.uuid4().hex[:6]
+    cluster.kubectl("create", "namespace", name)
+    cluster.eventually(
+        lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
+        "the namespace's service account",
+    )
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=90s")
