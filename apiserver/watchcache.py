@@ -3,10 +3,11 @@
 All kinds are cached in one total order. Reads and watches are answered from here; only writes,
 old revisions and the question "which revision is the store at?" go to the store.
 
-It never skips: when history has been compacted away under it, it lists anew and hands the
-difference to its watchers as changes in revision order, so that each of them sees every object go
-from the state it knew to the state that is. Between two awaits of the loop nothing else runs, so
-applying a batch and handing it out is one step that no reader sees half of.
+It starts in the past and catches up over the watch, so that clients of a server that ended resume at
+its successor where they were. It never skips: when history has been compacted away under it, it lists
+anew and hands the difference to its watchers as changes in revision order, so that each of them sees
+every object go from the state it knew to the state that is. Between two awaits of the loop nothing
+else runs, so applying a batch and handing it out is one step that no reader sees half of.
 
 Upstream counterpart: k8s.io/apiserver/pkg/storage/cacher, one a kind; here there is one for all.
 """
@@ -36,6 +37,7 @@ from apiserver.watchcache_tables import Rings, Table
 from apiserver.watcher import Register, Watcher
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
+from podyard.base.run import Background
 
 _logger = log.get_logger("watchcache")
 
@@ -45,6 +47,8 @@ BOOKMARK_S = 60.0
 
 _LIST_PAGE = 1_000
 _MAX_FOLDERS = 50_000
+# A few minutes of a busy cluster; the store's compaction usually leaves less.
+_HISTORY_REVISIONS = 5_000
 _RELIST = Backoff(base_s=0.05, cap_s=2.0)
 # The event of a write is usually here by now; only then is the store asked where the stream is.
 _PROGRESS_AFTER_S = 0.005
@@ -59,6 +63,7 @@ class WatchCache:
         make: makes a `CachedObject` of (key, stored bytes, create revision, revision).
         ring_events: changes remembered of each resource for watches from the past.
         ring_bytes: bound of all that history, in stored bytes.
+        history_revisions: how far back the first listing goes, for watches from before this process.
         queue_events: events that may wait for one watcher.
         frame_events: most events handed to a watcher at once.
     """
@@ -72,6 +77,7 @@ class WatchCache:
         root: str = "/registry/",
         ring_events: int = 10_000,
         ring_bytes: int = 32 << 20,
+        history_revisions: int = _HISTORY_REVISIONS,
         queue_events: int = 10_000,
         frame_events: int = 500,
         bookmark_s: float = BOOKMARK_S,
@@ -81,6 +87,7 @@ class WatchCache:
         self._root = root
         self._tables = {resource: Table(resource) for resource in resources}
         self._rings = Rings(self._tables, ring_events=ring_events, ring_bytes=ring_bytes)
+        self._history_revisions = history_revisions
         self._register = Register()
         self._queue_events = queue_events
         self._frame_events = frame_events
@@ -88,6 +95,7 @@ class WatchCache:
         self._order = itertools.count()
         self._revision = 0
         self._ready = asyncio.Event()
+        self._ready_at = 0
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._progress_asked_s = 0.0
         # Which resource the keys directly below a folder belong to.
@@ -112,10 +120,17 @@ class WatchCache:
 
     async def run(self) -> None:
         """Follows the store for ever. Cancellation: safe; watchers then see nothing new."""
+        async with Background() as background:
+            background.start(self._ask_until_ready(), name="watch cache catches up")
+            await self._run()
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             try:
-                await self._list_all()
+                # History that was compacted away in the midst of catching up is not worth another try.
+                if failures or self._ready.is_set() or not await self._list_past():
+                    await self._list_all()
                 failures = 0
                 await self._follow()
             except Expired as error:
@@ -328,11 +343,38 @@ class WatchCache:
             reached = heapq.heappop(waiting)[2]
             if not reached.done():
                 reached.set_result(None)
+        if self._revision >= self._ready_at:
+            self._ready.set()
 
-    async def _list_all(self) -> None:
-        """Lists everything and becomes it; watchers get the difference."""
+    async def _ask_until_ready(self) -> None:
+        """The last revision may be a change outside `root`: then only a progress mark tells the end."""
+        while not self._ready.is_set():
+            await clock.real_sleep(_PROGRESS_PERIOD_S)
+            await self._ask_progress()
+
+    async def _list_past(self) -> bool:
+        """Loads the state of some time ago, whose changes until now the watch then brings.
+
+        Returns:
+            False when there is nothing to gain: no such history is left.
+        """
+        now = await self._store.current_revision()
+        past = max(now - self._history_revisions, 1)
+        try:
+            items, past = await self._items(past)
+        except Expired as error:
+            if not error.compact_revision:
+                return False
+            items, past = await self._items(error.compact_revision)
+        self._load(items)
+        self._rings.clear(past)
+        self._revision, self._ready_at = 0, now
+        self._reach(past)
+        return True
+
+    async def _items(self, revision: int) -> tuple[list[Stored], int]:
+        """Everything as of a revision (0: now), and which that was."""
         items: list[Stored] = []
-        revision = 0
         more = True
         while more:
             start_after = items[-1].key if items else ""
@@ -341,6 +383,11 @@ class WatchCache:
             )
             items.extend(page.items)
             revision, more = page.revision, page.more
+        return items, revision
+
+    async def _list_all(self) -> None:
+        """Lists everything and becomes it; watchers get the difference."""
+        items, revision = await self._items(0)
         if self._revision > revision:
             self._forget(f"the store went back from revision {self._revision} to {revision}")
         if self._ready.is_set():
@@ -349,7 +396,7 @@ class WatchCache:
             self._load(items)
         # Changes between the lost position and the listing are collapsed: whoever stands there lists anew.
         self._rings.clear(revision)
-        self._ready.set()
+        self._ready_at = revision
         self._reach(revision)
 
     def _load(self, items: list[Stored]) -> None:

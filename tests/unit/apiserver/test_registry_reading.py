@@ -250,9 +250,10 @@ async def test_watch_ends_after_its_timeout_with_a_bookmark(api: Api) -> None:
 
 
 async def test_watch_from_too_old_a_version(api: Api) -> None:
-    """A server that has just started knows no history from before."""
+    """A server that has just started knows no history from before the compaction."""
     first = await api.create(config_map("a"))
     second = await api.create(config_map("b"))
+    await api.store.compact(second.revision)
     cache = build_cache(api.store)
     running = asyncio.ensure_future(cache.run())
     await cache.wait_ready()

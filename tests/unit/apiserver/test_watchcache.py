@@ -378,14 +378,55 @@ async def test_history_is_bounded_by_bytes() -> None:
         bench.cache.watch([Scope(NODES)], from_revision=start).close()
 
 
-async def test_history_starts_complete_at_the_first_listing() -> None:
+async def test_a_server_that_starts_resumes_watches_of_its_predecessor() -> None:
     bench = Bench(CutStore())
-    before = await bench.put(PODS + "a/1")
+    start = await bench.store.current_revision()
+    first = await bench.put(PODS + "a/1")
     second = await bench.put(PODS + "a/1", x="y")
+    third = await bench.delete(PODS + "a/1")
+    # The last change is none of a resource: only a progress mark tells that the cache is there.
+    await bench.put("/registry/other/a")
+    events = [("ADDED", "1", first), ("MODIFIED", "1", second), ("DELETED", "1", third)]
+    async with running(bench):
+        for number, revision in enumerate((start, first, second)):
+            async with bench.cache.watch([Scope(PODS)], from_revision=revision) as watcher:
+                assert brief(await take(watcher, 3 - number)) == events[number:]
+        assert bench.cache.select(PODS).objects == []
+
+
+async def test_history_from_before_the_start_ends_at_the_compaction() -> None:
+    bench = Bench(CutStore())
+    first = await bench.put(PODS + "a/1")
+    second = await bench.put(PODS + "a/1", x="y")
+    third = await bench.put(PODS + "a/2")
+    await bench.store.compact(second)
     async with running(bench):
         with pytest.raises(RevisionTooOld):
-            bench.cache.watch([Scope(PODS)], from_revision=before)
+            bench.cache.watch([Scope(PODS)], from_revision=first)
+        async with bench.cache.watch([Scope(PODS)], from_revision=second) as watcher:
+            assert brief(await take(watcher, 1)) == [("ADDED", "2", third)]
+
+
+async def test_history_from_before_the_start_is_bounded() -> None:
+    bench = Bench(CutStore(), history_revisions=1)
+    first = await bench.put(PODS + "a/1")
+    second = await bench.put(PODS + "a/1", x="y")
+    await bench.put(PODS + "a/1", x="z")
+    async with running(bench):
+        with pytest.raises(RevisionTooOld):
+            bench.cache.watch([Scope(PODS)], from_revision=first)
         bench.cache.watch([Scope(PODS)], from_revision=second).close()
+
+
+async def test_history_compacted_while_the_cache_catches_up() -> None:
+    bench = Bench(CutStore())
+    await bench.put(PODS + "a/1")
+    bench.store.failure = Expired(1)
+    second = await bench.put(PODS + "a/1", x="y")
+    async with running(bench):
+        assert [item.revision for item in bench.cache.select(PODS).objects] == [second]
+        with pytest.raises(RevisionTooOld):
+            bench.cache.watch([Scope(PODS)], from_revision=second - 1)
 
 
 async def test_a_slow_watcher_is_closed_and_the_others_go_on() -> None:
