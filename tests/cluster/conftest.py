@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.live import Live
 from tests.cluster.support import Cluster
 
 
@@ -34,6 +35,12 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     """The session's cluster, whole again if a test before broke something."""
     shared_cluster.podyard("up")
     return shared_cluster
+
+
+@pytest.fixture
+def live(cluster: Cluster) -> Live:
+    """The same, with hands on its containers' processes."""
+    return Live(cluster.name, cluster.data)
 
 
 @pytest.fixture
