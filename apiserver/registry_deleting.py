@@ -145,9 +145,8 @@ def check_delete_options(options: meta_v1.DeleteOptions) -> None:
         causes.append(errors.invalid("propagationPolicy", policy, detail))
     if options.HasField("propagationPolicy") and policy not in _POLICIES:
         causes.append(errors.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"]))
-    causes.extend(
-        errors.not_supported("dryRun", value, ["All"]) for value in options.dryRun if value != "All"
-    )
+    if any(value != "All" for value in options.dryRun):
+        causes.append(errors.not_supported("dryRun", list(options.dryRun), ["All"]))
     if causes:
         raise errors.Invalid.of("DeleteOptions", "", causes, "meta.k8s.io")
 

@@ -137,6 +137,35 @@ def check_list_options(options: meta_v1.ListOptions, *, watch: bool) -> None:
         raise errors.Invalid.of("ListOptions", "", causes, _META_GROUP)
 
 
+WriteOptions = meta_v1.CreateOptions | meta_v1.UpdateOptions | meta_v1.PatchOptions
+_FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_MAX_MANAGER_BYTES = 128
+
+
+def check_write_options(options: WriteOptions) -> None:
+    """Refuses values that have no meaning, whichever way they came in.
+
+    Raises:
+        Invalid: with all causes.
+    """
+    causes: list[StatusCause] = []
+    if isinstance(options, meta_v1.PatchOptions) and options.HasField("force"):
+        causes.append(errors.forbidden("force", "may not be specified for non-apply patch"))
+    manager = options.fieldManager
+    if len(manager.encode()) > _MAX_MANAGER_BYTES:
+        causes.append(errors.too_long("fieldManager", _MAX_MANAGER_BYTES))
+    for index, letter in enumerate(manager):
+        if not letter.isprintable():
+            detail = f"should not contain non-printable character {go_quote(letter)} at position {index}"
+            causes.append(errors.invalid("fieldManager", manager, detail))
+    if any(value != "All" for value in options.dryRun):
+        causes.append(errors.not_supported("dryRun", list(options.dryRun), ["All"]))
+    if options.fieldValidation not in _FIELD_VALIDATIONS:
+        causes.append(errors.not_supported("fieldValidation", options.fieldValidation, _FIELD_VALIDATIONS))
+    if causes:
+        raise errors.Invalid.of(options.DESCRIPTOR.name, "", causes, _META_GROUP)
+
+
 def _list_causes(options: meta_v1.ListOptions) -> list[StatusCause]:
     field, match = "resourceVersionMatch", options.resourceVersionMatch
     causes = []

@@ -20,7 +20,7 @@ import orjson
 from apiserver import patch as patches
 from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, encode_stored
-from apiserver.registry_options import parse_revision
+from apiserver.registry_options import check_write_options, parse_revision
 from apiserver.registry_reading import Reader
 from apiserver.registry_view import ClusterAddresses
 from apiserver.rules import admission, pods, strategy
@@ -96,6 +96,7 @@ class Writer:
         Raises:
             ApiError: bad names, refused, invalid, AlreadyExists.
         """
+        check_write_options(options)
         asked: Any = copy_of(obj)
         namespace = _settle_namespace(row, namespace, asked)
         if asked.metadata.resourceVersion not in ("", "0"):
@@ -142,6 +143,7 @@ class Writer:
         Raises:
             ApiError: bad names, NotFound, Conflict, refused, invalid.
         """
+        check_write_options(options)
         asked: Any = copy_of(obj)
         _check_names(row, namespace, name, asked.metadata)
         asked.metadata.namespace = namespace if row.namespaced else ""
@@ -177,13 +179,15 @@ class Writer:
         Raises:
             ApiError: UnsupportedMediaType, a patch that does not parse or apply, and all of `update`.
         """
-        apply = patches.build(patch_type, body, row.message, options.fieldValidation)
+        check_write_options(options)
+        field_validation = options.fieldValidation or codec.WARN
+        apply = patches.build(patch_type, body, row.message, field_validation)
 
         def decide(state: ApiObject | None) -> Outcome:
             if state is None:
                 raise errors.NotFound.of(row.plural, name, row.group)
             patched = apply(orjson.loads(state.view(row).json))
-            decoded = patches.decode(patched, row, options.fieldValidation)
+            decoded = patches.decode(patched, row, field_validation)
             warnings[:] = [*apply.warnings, *decoded.warnings]
             new: Any = decoded.message
             _check_names(row, namespace, name, new.metadata)
@@ -201,6 +205,7 @@ class Writer:
         Raises:
             ApiError: NotFound, Conflict for a pod that is bound already, gated or being deleted.
         """
+        check_write_options(options)
         if binding.metadata.name not in ("", name):
             raise errors.BadRequest("name in URL does not match name in Binding object")
 

@@ -15,7 +15,6 @@ from podyard.base import clock
 # Upstream: MaxRequestBodyBytes.
 MAX_BODY_BYTES = 3 * 1024 * 1024
 _READ_TIMEOUT_S = 60.0
-_FIELD_VALIDATIONS = ("Ignore", "Warn", "Strict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +52,11 @@ async def read_body(request: web.Request) -> bytes:
     return b"".join(chunks)
 
 
-def field_validation_of(text: str) -> str:
-    """Ignore, Warn (the default) or Strict.
-
-    Raises:
-        Invalid: anything else.
-    """
-    if not text:
-        return "Warn"
-    if text not in _FIELD_VALIDATIONS:
-        cause = errors.not_supported("fieldValidation", text, sorted(_FIELD_VALIDATIONS))
-        raise errors.Invalid.of("CreateOptions", "", [cause], group="meta.k8s.io")
-    return text
-
-
 def decode_body(data: bytes, content_type: str, cls: type[Message], field_validation: str) -> Body:
     """The object in a body.
 
     Args:
-        field_validation: what unknown and duplicate fields do, see `field_validation_of`.
+        field_validation: what unknown and duplicate fields do.
 
     Raises:
         BadRequest: malformed, mistyped, or (Strict) unknown or duplicate fields.

@@ -84,6 +84,24 @@ def form_of(accept: str, as_kinds: frozenset[str] = frozenset()) -> Form:
     raise errors.NotAcceptable.of(_SERVED)
 
 
+_STREAMED = (JSON, PROTOBUF)
+
+
+def watch_form_of(accept: str, as_kinds: frozenset[str]) -> Form:
+    """As `form_of`, for an answer that is a stream of events.
+
+    Raises:
+        NotAcceptable: YAML has no framing.
+    """
+    try:
+        form = form_of(accept, as_kinds)
+    except errors.NotAcceptable:
+        form = Form("")
+    if form.media not in _STREAMED:
+        raise errors.NotAcceptable.of(f"{media};stream=watch" for media in _STREAMED)
+    return form
+
+
 def body_media(content_type: str) -> str:
     """The media type of a request body; empty means JSON.
 

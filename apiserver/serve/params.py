@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from podyard.api import errors
-from podyard.api.types import Message, meta_v1
+from podyard.api.quoting import go_quote
+from podyard.api.types import Message
 
 O = TypeVar("O", bound=Message)
 
-_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE", ""})
-_FALSE = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-_INTEGERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_BITS = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
 
 def options_from(cls: type[O], query: Mapping[str, Any], getall: Any = None) -> O:
@@ -39,37 +40,25 @@ def options_from(cls: type[O], query: Mapping[str, Any], getall: Any = None) -> 
             setattr(options, field.name, text)
         elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
             setattr(options, field.name, _boolean(text))
-        elif field.cpp_type in _INTEGERS and text != "":
-            setattr(options, field.name, _integer(text))
+        elif field.cpp_type in _BITS:
+            setattr(options, field.name, _integer(text, _BITS[field.cpp_type]))
     return options
 
 
 def _boolean(text: str) -> bool:
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise errors.BadRequest(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+    # Source: Convert_Slice_string_To_bool: only these two words are no.
+    return text.lower() not in ("0", "false")
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise errors.BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+def _integer(text: str, bits: int) -> int:
+    """A number by Go's rules, which refuse what Python's `int` would take.
 
-
-def check_dry_run(values: Any) -> None:
-    """Only `All` is a dry run.
-
-    Raises:
-        Invalid: anything else was asked for.
+    Source: Convert_Slice_string_To_int64.
     """
-    for value in values:
-        if value != "All":
-            cause = errors.not_supported("dryRun", value, ["All"])
-            raise errors.Invalid.of("CreateOptions", "", [cause], group="meta.k8s.io")
-
-
-def wants_watch(options: meta_v1.ListOptions) -> bool:
-    return options.watch
+    quoted = go_quote(text)
+    if not _NUMBER.fullmatch(text):
+        raise errors.BadRequest(f"strconv.ParseInt: parsing {quoted}: invalid syntax")
+    value = int(text)
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise errors.BadRequest(f"strconv.ParseInt: parsing {quoted}: value out of range")
+    return value

@@ -36,7 +36,17 @@ class GroupPath:
     version: str = ""
 
 
-def parse_path(path: str) -> ResourcePath | GroupPath | None:
+class UnknownResource:
+    """A path below a group version that is served, which names nothing in it."""
+
+
+UNKNOWN_RESOURCE = UnknownResource()
+_VERSIONS = frozenset((row.group, row.version) for row in resources.RESOURCES)
+
+Path = ResourcePath | GroupPath | UnknownResource
+
+
+def parse_path(path: str) -> Path | None:
     """What a path names; None when nothing that this server knows.
 
     Args:
@@ -54,7 +64,9 @@ def parse_path(path: str) -> ResourcePath | GroupPath | None:
     version, rest = rest[0], rest[1:]
     if not rest:
         return GroupPath(core, group, version)
-    return _resource_path(group, version, rest)
+    if (group, version) not in _VERSIONS:
+        return None
+    return _resource_path(group, version, rest) or UNKNOWN_RESOURCE
 
 
 def _resource_path(group: str, version: str, parts: list[str]) -> ResourcePath | None:

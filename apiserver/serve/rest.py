@@ -20,7 +20,7 @@ from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext, UserInfo
 from apiserver.serve import answers, discovery, openapi
 from apiserver.serve.negotiate import JSON, form_of, parse_accept
-from apiserver.serve.paths import GroupPath, ResourcePath, parse_path
+from apiserver.serve.paths import GroupPath, Path, ResourcePath, UnknownResource, parse_path
 from apiserver.serve.rest_objects import ObjectHandlers
 from podyard.api import errors
 from podyard.api.errors import ApiError
@@ -66,7 +66,13 @@ class RestServer:
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{tail:.*}", self._answer)
         self._runner = web.AppRunner(
-            application, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=120.0
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=2.0,
+            keepalive_timeout=120.0,
+            # A client that goes ends its request, as over gRPC: else its watch or log lives on unread.
+            handler_cancellation=True,
         )
         self.port = 0
 
@@ -83,7 +89,7 @@ class RestServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         started_s = clock.real_monotonic_s()
         request_id = request.headers.get("Audit-ID") or ids.hex_id()
-        path: ResourcePath | GroupPath | None = None
+        path: Path | None = None
         try:
             path = parse_path(request.rel_url.raw_path)
             response = await self._route(request, request_id, path)
@@ -102,18 +108,18 @@ class RestServer:
         _REQUESTS_S.labels(request.method, resource, str(response.status)).observe(seconds)
         return response
 
-    async def _route(
-        self, request: web.Request, request_id: str, path: ResourcePath | GroupPath | None
-    ) -> web.StreamResponse:
+    async def _route(self, request: web.Request, request_id: str, path: Path | None) -> web.StreamResponse:
         user = self._user(request)
         if isinstance(path, ResourcePath):
             agent = request.headers.get("User-Agent", "")
             return await self._handlers.handle(request, RequestContext(user, request_id, agent), path)
         require(self._authorizer, Attributes(user, request.method.lower(), path=request.path))
+        if isinstance(path, UnknownResource):
+            raise errors.NotFound.route()
         if request.method not in ("GET", "HEAD"):
             if path is None:
                 return self._not_found()
-            raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise errors.MethodNotAllowed.route()
         if isinstance(path, GroupPath):
             return self._discovery(request, path)
         return self._document(request)

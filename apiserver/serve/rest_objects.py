@@ -9,13 +9,15 @@ from aiohttp import web
 from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
+from apiserver.registry_options import WriteOptions, check_write_options
 from apiserver.serve import answers, bodies
-from apiserver.serve.negotiate import Form, form_of
-from apiserver.serve.params import check_dry_run, options_from
+from apiserver.serve.body_kinds import check_kind
+from apiserver.serve.negotiate import Form, form_of, watch_form_of
+from apiserver.serve.params import options_from
 from apiserver.serve.paths import ResourcePath
 from apiserver.serve.rest_watch import WatchStream
 from apiserver.serve.streams import PodStreams
-from podyard.api import errors
+from podyard.api import codec, errors
 from podyard.api.types import Binding, DeleteOptions, ListOptions, core_v1, meta_v1
 from podyard.base import clock
 
@@ -99,20 +101,20 @@ class ObjectHandlers:
             or (needs_name and not named)
             or (verb == "create" and named and not path.subresource)
         ):
-            raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise errors.MethodNotAllowed.route()
         if not path.subresource and verb not in path.row.verbs:
-            raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise errors.MethodNotAllowed.route()
         return verb
 
     def _check_subresource(self, request: web.Request, path: ResourcePath) -> None:
         allowed = path.row.subresource_verbs(path.subresource)
         if not allowed:
-            raise errors.NotFound("the server could not find the requested resource")
+            raise errors.NotFound.route()
         verb = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}.get(
             request.method
         )
         if verb not in allowed:
-            raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise errors.MethodNotAllowed.route()
 
     async def _get(self, request: web.Request, context: RequestContext, path: ResourcePath) -> web.Response:
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
@@ -135,13 +137,8 @@ class ObjectHandlers:
         self, request: web.Request, context: RequestContext, path: ResourcePath
     ) -> web.StreamResponse:
         forms = frozenset({answers.TABLE, answers.PARTIAL, answers.PARTIAL_LIST})
-        form = form_of(request.headers.get("Accept", "").replace(";stream=watch", ""), forms)
+        form = watch_form_of(request.headers.get("Accept", ""), forms)
         options = options_from(ListOptions, request.query)
-        if options.sendInitialEvents and not options.resourceVersionMatch:
-            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            raise errors.Invalid.of(
-                "ListOptions", "", [errors.forbidden("resourceVersionMatch", detail)], "meta.k8s.io"
-            )
         frames = self._registry.watch(context, path.row, path.namespace, options)
         stream = WatchStream(path.row, form, request.query.get("includeObject", ""))
         return await stream.run(request, frames, float(options.timeoutSeconds))
@@ -150,10 +147,9 @@ class ObjectHandlers:
         self, request: web.Request, context: RequestContext, path: ResourcePath
     ) -> web.Response:
         options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
-        check_dry_run(options.dryRun)
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
-        body = await self._decoded(request, path.row.message, options.fieldValidation)
-        self._check_kind(path, body)
+        body = await self._decoded(request, path.row.message, options)
+        check_kind(body, path.row)
         item = await self._registry.create(
             context,
             path.row,
@@ -169,10 +165,9 @@ class ObjectHandlers:
         self, request: web.Request, context: RequestContext, path: ResourcePath
     ) -> web.Response:
         options = options_from(meta_v1.UpdateOptions, request.query, request.query.getall)
-        check_dry_run(options.dryRun)
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
-        body = await self._decoded(request, path.row.message, options.fieldValidation)
-        self._check_kind(path, body)
+        body = await self._decoded(request, path.row.message, options)
+        check_kind(body, path.row)
         item, created = await self._registry.update(
             context, path.row, path.namespace, path.name, body.message, options, subresource=path.subresource
         )
@@ -180,14 +175,12 @@ class ObjectHandlers:
 
     async def _patch(self, request: web.Request, context: RequestContext, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.PatchOptions, request.query, request.query.getall)
-        check_dry_run(options.dryRun)
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
         if kind not in _PATCH_TYPES:
             # Differs from upstream: apply patches are refused as unknown until server-side apply is served.
             raise errors.UnsupportedMediaType.of(_PATCH_TYPES)
         data = await bodies.read_body(request)
-        options.fieldValidation = bodies.field_validation_of(options.fieldValidation)
         warnings: list[str] = []
         item = await self._registry.patch(
             context,
@@ -231,12 +224,11 @@ class ObjectHandlers:
             assert isinstance(options, DeleteOptions)
         else:
             options = options_from(DeleteOptions, request.query, request.query.getall)
-        check_dry_run(options.dryRun)
         return options
 
     async def _bind(self, request: web.Request, context: RequestContext, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
-        body = await self._decoded(request, Binding, options.fieldValidation)
+        body = await self._decoded(request, Binding, options)
         assert isinstance(body.message, Binding)
         status = await self._registry.bind(context, path.namespace, path.name, body.message, options)
         form = form_of(request.headers.get("Accept", ""))
@@ -264,26 +256,11 @@ class ObjectHandlers:
         await response.write_eof()
         return response
 
-    async def _decoded(self, request: web.Request, cls: Any, field_validation: str) -> bodies.Body:
-        mode = bodies.field_validation_of(field_validation)
+    async def _decoded(self, request: web.Request, cls: Any, options: WriteOptions) -> bodies.Body:
         data = await bodies.read_body(request)
-        return bodies.decode_body(data, request.headers.get("Content-Type", ""), cls, mode)
-
-    def _check_kind(self, path: ResourcePath, body: bodies.Body) -> None:
-        row = path.row
-        if body.kind and (body.kind, body.api_version) != (row.kind, row.api_version):
-            if body.kind != row.kind:
-                detail = f"object provided is unrecognized (must be of type {row.kind})"
-                raise errors.BadRequest(detail)
-            raise errors.BadRequest(
-                f"the API version in the data ({body.api_version}) does not match the expected API version "
-                f"({row.api_version})"
-            )
-        if path.name and not path.subresource and body.message.metadata.name not in ("", path.name):  # type: ignore[attr-defined]
-            raise errors.BadRequest(
-                f"the name of the object ({body.message.metadata.name}) does not match the name on the URL "  # type: ignore[attr-defined]
-                f"({path.name})"
-            )
+        check_write_options(options)
+        content_type = request.headers.get("Content-Type", "")
+        return bodies.decode_body(data, content_type, cls, options.fieldValidation or codec.WARN)
 
     def _object(
         self,

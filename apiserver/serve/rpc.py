@@ -107,6 +107,11 @@ class Services:
             self._authorizer,
             Attributes(context.user, verb, row.group, row.version, row.plural, subresource, namespace, name),
         )
+        offered = row.subresource_verbs(subresource) if subresource else row.verbs
+        if not offered:
+            raise errors.NotFound.route()
+        if verb not in offered:
+            raise errors.MethodNotAllowed.route()
 
     async def _get(self, row: Resource, context: RequestContext, request: Any) -> bytes:
         self._allow(context, "get", row, request.namespace, request.name)

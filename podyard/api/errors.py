@@ -95,6 +95,8 @@ class ApiError(Exception):
         self.status_reason = reason or self.reason
         # Set where a list may go on from (an expired continue token): goes into the Status' metadata.
         self.continue_token = ""
+        # Answers of the router itself carry `details` with nothing in them.
+        self.empty_details = False
 
     def to_status(self) -> Status:
         """This error as meta/v1 Status; `details` is absent when there is nothing to say in it."""
@@ -107,7 +109,7 @@ class ApiError(Exception):
         )
         if self.retry_after_s:
             details.retryAfterSeconds = self.retry_after_s
-        if self.name or self.group or self.kind or self.uid or self.causes or self.retry_after_s:
+        if self.empty_details or details.ByteSize():
             status.details.CopyFrom(details)
         return status
 
@@ -129,6 +131,13 @@ class NotFound(ApiError):
         """`pods "web" not found`."""
         text = f"{_named(resource, group)} {go_quote(name)} not found"
         return cls(text, group=group, kind=resource, name=name)
+
+    @classmethod
+    def route(cls) -> NotFound:
+        """A served group version has no such resource or part."""
+        error = cls("the server could not find the requested resource")
+        error.empty_details = True
+        return error
 
 
 class AlreadyExists(ApiError):
@@ -358,6 +367,13 @@ class MethodNotAllowed(ApiError):
         """`VERB is not supported on resources of kind "pods"`."""
         text = f"{verb} is not supported on resources of kind {go_quote(_named(resource, group))}"
         return cls(text, group=group, kind=resource)
+
+    @classmethod
+    def route(cls) -> MethodNotAllowed:
+        """A resource's path has no such method."""
+        error = cls("the server does not allow this method on the requested resource")
+        error.empty_details = True
+        return error
 
 
 class NotAcceptable(ApiError):

@@ -15,8 +15,6 @@ from podyard.api import defaults, event_conversion, facts, selectable, validatio
 from podyard.api.errors import BadRequest, NotFound
 from podyard.api.types import API_MODULES, Event, EventsV1Event, Key, Message, StatusCause
 
-NOT_SERVED = "the server could not find the requested resource"
-
 _SUBRESOURCE_OF_METHOD = {
     "UpdateStatus": "status",
     "Finalize": "finalize",
@@ -232,7 +230,7 @@ def by_plural(group: str, version: str, plural: str) -> Resource:
     """
     row = find_plural(group, version, plural)
     if row is None:
-        raise NotFound(NOT_SERVED)
+        raise NotFound.route()
     return row
 
 
@@ -249,7 +247,7 @@ def by_kind(api_version: str, kind: str) -> Resource:
     """
     row = find_kind(api_version, kind)
     if row is None:
-        raise NotFound(NOT_SERVED)
+        raise NotFound.route()
     return row
 
 
@@ -261,5 +259,5 @@ def by_message(message: type[Message]) -> Resource:
     """
     row = _BY_MESSAGE.get(message)
     if row is None:
-        raise NotFound(NOT_SERVED)
+        raise NotFound.route()
     return row

@@ -1,0 +1,38 @@
+"""One API server over each store for the whole session; tests take names of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from apiserver.store.etcd import EtcdStore
+from apiserver.store.memory import MemoryStore
+from tests.component.apiserver.served import Certificates, Served, make_certificates, serve
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("pki"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["memory", "etcd"])
+async def served(request: pytest.FixtureRequest, certificates: Certificates) -> AsyncIterator[Served]:
+    """The real listeners over either store."""
+    if request.param == "memory":
+        store: MemoryStore | EtcdStore = MemoryStore()
+    else:
+        store = EtcdStore([request.getfixturevalue("etcd").endpoint])
+    async with serve(store, certificates) as running:
+        yield running
+        assert running.core.cache.watcher_count == 0
+
+
+@pytest.fixture
+def unique() -> str:
+    """A part of names that no other test of the session uses."""
+    return f"t{next(_numbers)}"
