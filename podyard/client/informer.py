@@ -70,6 +70,7 @@ class Informer(Generic[M]):
         self._indexes: dict[str, dict[str, dict[Key, M]]] = {name: {} for name in self._index_functions}
         self._handlers: list[Handler] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._key_waiters: dict[Key, list[asyncio.Future[None]]] = {}
 
     # Reading. Objects are shared and read-only: a writer starts from `copy_of`.
 
@@ -124,6 +125,23 @@ class Informer(Generic[M]):
         finally:
             if entry in self._waiters:
                 self._waiters.remove(entry)
+
+    async def wait_for_deletion(self, key: Key, uid: str) -> None:
+        """Returns once this incarnation is gone or known to be on its way out; the caller bounds the wait."""
+        while True:
+            obj: Any = self._objects.get(key)
+            if obj is None or obj.metadata.uid != uid or obj.metadata.HasField("deletionTimestamp"):
+                return
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._key_waiters.setdefault(key, [])
+            waiting.append(future)
+            try:
+                await future
+            finally:
+                if future in waiting:
+                    waiting.remove(future)
+                if not waiting and self._key_waiters.get(key) is waiting:
+                    del self._key_waiters[key]
 
     # Following.
 
@@ -196,6 +214,9 @@ class Informer(Generic[M]):
             self._seen_at_s[key] = clock.now_s()
         for handler in self._handlers:
             handler(old, obj)
+        for future in self._key_waiters.get(key, ()):
+            if not future.done():
+                future.set_result(None)
 
     def _reindex(
         self, index: dict[str, dict[Key, M]], function: IndexFunction, key: Key, old: M | None, new: M | None

@@ -61,14 +61,25 @@ class Recorder:
         self._known: OrderedDict[tuple[Any, ...], _Known] = OrderedDict()
         self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
-    def event(self, about: Message, type_: str, reason: str, message: str, *, field_path: str = "") -> None:
+    def event(
+        self,
+        about: Message,
+        type_: str,
+        reason: str,
+        message: str,
+        *,
+        field_path: str = "",
+        component: str = "",
+    ) -> None:
         """Records an event; returns at once.
 
         Args:
             about: the object, with its uid.
             type_: Normal or Warning.
             field_path: such as `spec.containers{web}`.
+            component: the source, where it is not this recorder's own.
         """
+        component = component or self._component
         row = resources.by_message(type(about))
         metadata: Any = about.metadata  # type: ignore[attr-defined]
         reference = {
@@ -81,7 +92,7 @@ class Recorder:
             "fieldPath": field_path,
         }
         now_s = clock.now_s()
-        if not self._allowed((metadata.uid or metadata.name, self._component), now_s):
+        if not self._allowed((metadata.uid or metadata.name, component), now_s):
             return
         namespace = metadata.namespace or "default"
         seconds = int(now_s)
@@ -90,15 +101,25 @@ class Recorder:
             involvedObject=reference,
             reason=reason,
             message=message.encode()[:_MESSAGE_BYTES].decode(errors="ignore"),
-            source={"component": self._component, "host": self._host},
+            source={"component": component, "host": self._host},
             firstTimestamp={"seconds": seconds},
             lastTimestamp={"seconds": seconds},
             count=1,
             type=type_,
-            reportingComponent=self._component,
+            reportingComponent=component,
             reportingInstance=self._host,
         )
-        key = (row.kind, metadata.uid, metadata.name, namespace, field_path, type_, reason, message)
+        key = (
+            component,
+            row.kind,
+            metadata.uid,
+            metadata.name,
+            namespace,
+            field_path,
+            type_,
+            reason,
+            message,
+        )
         if len(self._queue) >= _QUEUE_BOUND:
             self._queue.popleft()
         self._queue.append((key, event))

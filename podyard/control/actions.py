@@ -10,11 +10,26 @@ from podyard.api.types import Key, Message
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """Events about an owner when an action of its has succeeded, or was refused for good.
+
+    `{name}` and `{error}` are filled in.
+    """
+
+    about: Message
+    reason: str
+    message: str
+    failed_reason: str
+    failed_message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """Create an object. That it exists already is no error: a lost answer led to this retry."""
 
     obj: Message
     reason: str = ""
+    announced: Announced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,9 @@ class Delete:
     uid: str
     grace_s: int | None = None
     resource_version: str = ""
+    propagation: str = ""
     reason: str = ""
+    announced: Announced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,4 @@ class Outcome:
     requeue_after_s: float | None = None
     conflict: bool = False
     written: list[tuple[type[Message], int]] = field(default_factory=list)
+    deleted: list[tuple[type[Message], Key, str]] = field(default_factory=list)

@@ -23,6 +23,7 @@ from podyard.client.informer import Informer, InformerSet, key_of
 from podyard.client.recorder import Recorder
 from podyard.control.actions import (
     Action,
+    Announced,
     Create,
     Delete,
     DeleteCollection,
@@ -78,8 +79,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._logger = log.get_logger(f"controller.{spec.name}")
         self._listers: dict[type[Message], Informer[Any]] = {}
-        # The barrier: key -> what was written for it and not yet seen.
-        self._unseen: dict[Key, list[tuple[type[Message], int]]] = {}
+        # The barrier: key -> what was done for it and has perhaps not been seen yet.
+        self._unseen: dict[Key, Outcome] = {}
         for kind in spec.kinds:
             informer = informers.of(kind)
             informer.add_index("namespace", namespace_index)
@@ -226,12 +227,14 @@ class Controller:
     async def _barrier(self, key: Key) -> None:
         """Waits until this key's own last writes have come back through the watch."""
         unseen = self._unseen.pop(key, None)
-        if not unseen:
+        if unseen is None:
             return
         try:
             async with clock.timeout(_BARRIER_TIMEOUT_S):
-                for kind, revision in unseen:
+                for kind, revision in unseen.written:
                     await self._listers[kind].wait_for(revision)
+                for kind, gone, uid in unseen.deleted:
+                    await self._listers[kind].wait_for_deletion(gone, uid)
         except TimeoutError:
             # The watch lags or is broken: go on with what is known only after a further delay.
             self._unseen[key] = unseen
@@ -249,7 +252,7 @@ class Controller:
                         known = outcome.requeue_after_s
                         outcome.requeue_after_s = delay_s if known is None else min(known, delay_s)
                     case Emit():
-                        self._recorder.event(action.about, action.type, action.reason, action.message)
+                        self._event(action.about, action.type, action.reason, action.message)
                     case Update() | Patch() | DeleteCollection():
                         await self._write(action, outcome)
                     case Create() | Delete():
@@ -259,9 +262,8 @@ class Controller:
         except errors.Conflict:
             outcome.conflict = True
         finally:
-            watched = [(kind, revision) for kind, revision in outcome.written if kind in self._listers]
-            if watched:
-                self._unseen[key] = watched
+            if outcome.written or outcome.deleted:
+                self._unseen[key] = outcome
         return outcome
 
     async def _slowly(self, actions: list[Create | Delete], outcome: Outcome) -> None:
@@ -285,45 +287,79 @@ class Controller:
         result: Any = None
         match action:
             case Create():
-                obj: Any = action.obj
-                try:
-                    result = await self._client.create(obj)
-                except errors.AlreadyExists:
-                    self._logger.debug(
-                        "exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name
-                    )
+                result = await self._create(action)
             case Update(obj, subresource):
                 result = await self._client.update(obj, subresource=subresource)
             case Patch():
-                try:
-                    result = await self._client.patch(
-                        action.kind,
-                        action.key.name,
-                        action.key.namespace,
-                        body=action.body,
-                        patch_type=action.patch_type,
-                        subresource=action.subresource,
-                    )
-                except errors.NotFound:
-                    self._logger.debug("gone already", kind=action.kind.DESCRIPTOR.name, key=str(action.key))
+                result = await self._patch(action)
             case Delete():
-                try:
-                    await self._client.delete(
-                        action.kind,
-                        action.key.name,
-                        action.key.namespace,
-                        grace_s=action.grace_s,
-                        uid=action.uid,
-                        resource_version=action.resource_version,
-                    )
-                except errors.NotFound:
-                    pass
+                await self._delete(action, outcome)
             case DeleteCollection(kind, namespace):
                 await self._client.delete_collection(kind, namespace)
-                return
             case _:
                 assert_never(action)
-        if action.reason:
-            self._logger.info(action.reason, action=type(action).__name__.lower())
-        if result is not None:
+        reason = getattr(action, "reason", "")
+        if reason:
+            self._logger.info(reason, action=type(action).__name__.lower())
+        if result is not None and type(result) in self._listers:
             outcome.written.append((type(result), int(result.metadata.resourceVersion)))
+
+    async def _create(self, action: Create) -> Any:
+        obj: Any = action.obj
+        try:
+            made: Any = await self._client.create(obj)
+        except errors.AlreadyExists:
+            self._logger.debug("exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name)
+            return None
+        except ApiError as error:
+            self._announce(action.announced, obj.metadata.name, error)
+            raise
+        self._announce(action.announced, made.metadata.name, None)
+        return made
+
+    async def _patch(self, action: Patch) -> Any:
+        try:
+            return await self._client.patch(
+                action.kind,
+                action.key.name,
+                action.key.namespace,
+                body=action.body,
+                patch_type=action.patch_type,
+                subresource=action.subresource,
+            )
+        except errors.NotFound:
+            self._logger.debug("gone already", kind=action.kind.DESCRIPTOR.name, key=str(action.key))
+            return None
+
+    async def _delete(self, action: Delete, outcome: Outcome) -> None:
+        try:
+            await self._client.delete(
+                action.kind,
+                action.key.name,
+                action.key.namespace,
+                grace_s=action.grace_s,
+                uid=action.uid,
+                resource_version=action.resource_version,
+                propagation=action.propagation,
+            )
+        except errors.NotFound:
+            return
+        except ApiError as error:
+            self._announce(action.announced, action.key.name, error)
+            raise
+        if action.kind in self._listers:
+            outcome.deleted.append((action.kind, action.key, action.uid))
+        self._announce(action.announced, action.key.name, None)
+
+    def _announce(self, announced: Announced | None, name: str, error: ApiError | None) -> None:
+        """Records what became of an action; failures that a retry may mend are not worth an event."""
+        if announced is None or (error is not None and error.retryable):
+            return
+        if error is None:
+            self._event(announced.about, "Normal", announced.reason, announced.message.format(name=name))
+            return
+        text = announced.failed_message.format(name=name, error=error.message)
+        self._event(announced.about, "Warning", announced.failed_reason, text)
+
+    def _event(self, about: Message, type_: str, reason: str, message: str) -> None:
+        self._recorder.event(about, type_, reason, message, component=self.spec.reporter)

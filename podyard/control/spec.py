@@ -34,6 +34,7 @@ class ControllerSpec:
         reads: kinds that are only read.
         indexes: kind -> index name -> function.
         workers: how many keys at once.
+        reporter: the events' source, such as "replicaset-controller"; the process's own when empty.
         single: every change enqueues one and the same key, `SINGLE`: for decisions over all objects.
         period_s: with `single`: reconcile every so many cluster seconds, whatever changes.
         gather: reads what informers do not have, before each reconcile; lands in `view.facts`.
@@ -47,6 +48,7 @@ class ControllerSpec:
     reads: tuple[type[Message], ...] = ()
     indexes: Mapping[type[Message], Mapping[str, IndexFunction]] = field(default_factory=dict)
     workers: int = 4
+    reporter: str = ""
     single: bool = False
     period_s: float | None = None
     gather: Gather | None = None
