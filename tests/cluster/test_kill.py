@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -117,6 +118,7 @@ class Chaos:
     namespace: str
     etcd: asyncio.Lock = field(default_factory=asyncio.Lock)
     nodes: dict[str, asyncio.Lock] = field(default_factory=dict)
+    node_kills: Counter[str] = field(default_factory=Counter)
     started_s: float = field(default_factory=time.monotonic)
 
     def say(self, text: str) -> None:
@@ -190,6 +192,7 @@ class Chaos:
             if pair.victim in PROCESSES:
                 await asyncio.to_thread(self.live.kill, name, pair.victim)
             else:
+                self.node_kills[name] += 1
                 await asyncio.to_thread(docker, "kill", name)
                 await asyncio.sleep(pair.delay_s)
                 await asyncio.to_thread(docker, "start", name)
@@ -264,7 +267,7 @@ async def begin(client: Client, namespace: str) -> None:
 async def test_anything_may_be_killed_at_any_moment(live: Live) -> None:
     seed = int(os.environ.get("PODYARD_KILL_SEED") or random.SystemRandom().randrange(10**6))
     print(f"\nPODYARD_KILL_SEED={seed}", flush=True)
-    namespace = f"kill-{seed}"
+    namespace = f"kill-{seed}-{os.getpid()}"
     transports = [live.transport() for _ in range(3)]
     chaos_client, writer, watcher = (live.client(transport) for transport in transports)
     pods = Informer(chaos_client, Pod, namespace=namespace)
@@ -290,6 +293,12 @@ async def test_anything_may_be_killed_at_any_moment(live: Live) -> None:
         await every_pod_answers(chaos)
         restarts = {pod.metadata.name: pod.status.containerStatuses[0].restartCount for pod in pods}
         chaos.say(f"{len(pods)} pods run, restarts {restarts}")
+        # Only the end of its node ends a pod: nothing else that was killed may have touched it.
+        assert [
+            (pod.metadata.name, restarts[pod.metadata.name])
+            for pod in pods
+            if restarts[pod.metadata.name] > chaos.node_kills[pod.spec.nodeName]
+        ] == []
         await chaos.retried(lambda: chaos_client.delete(Namespace, namespace))
         await eventually_async(namespace_gone(chaos_client, namespace), within_s=60, what="namespace gone")
         await nothing_is_left(chaos)
