@@ -82,7 +82,13 @@ class Deleter:
         options: meta_v1.DeleteOptions,
         list_options: meta_v1.ListOptions,
     ) -> ListResult:
-        """Deletes everything that a list finds, a few at a time; returns the list."""
+        """Deletes everything that a list finds, a few at a time; returns the list.
+
+        Raises:
+            MethodNotAllowed: for all namespaces at once.
+        """
+        if row.namespaced and not namespace:
+            raise errors.MethodNotAllowed.route()
         check_delete_options(options)
         listed = await self._reader.list(row, namespace, list_options)
         limit = asyncio.Semaphore(_COLLECTION_WORKERS)

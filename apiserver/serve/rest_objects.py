@@ -96,10 +96,13 @@ class ObjectHandlers:
         }
         verb = verbs.get(method)
         needs_name = verb in ("update", "patch")
+        # Across all namespaces there is only reading.
+        anywhere = path.row.namespaced and not path.namespace
         if (
             verb is None
             or (needs_name and not named)
             or (verb == "create" and named and not path.subresource)
+            or anywhere
         ):
             raise errors.MethodNotAllowed.route()
         if not path.subresource and verb not in path.row.verbs:

@@ -109,7 +109,8 @@ class ApiError(Exception):
         )
         if self.retry_after_s:
             details.retryAfterSeconds = self.retry_after_s
-        if self.empty_details or details.ByteSize():
+        said = (self.name, self.group, self.kind, self.uid, self.causes, self.retry_after_s)
+        if self.empty_details or any(said):
             status.details.CopyFrom(details)
         return status
 
