@@ -8,7 +8,7 @@ runtime knows are leftovers, ended once the list of the node's pods is complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from kubelet.images import ImagePuller
@@ -66,6 +66,7 @@ class Kubelet:
         self._runtime = runtime
         self._recorder = recorder
         self._volumes = volumes
+        self._traces = traces
         self._workers: dict[str, PodWorker] = {}
         self._statuses = StatusWriter(client)
         self._lookup = ObjectLookup(client)
@@ -213,7 +214,15 @@ class Kubelet:
         for uid in self._volumes.known_pods():
             if uid not in self._workers and uid not in now:
                 self._volumes.tear_down(uid)
+        if self._traces is not None:
+            self._sweep(self._traces, now.keys() | self._workers.keys())
         return now
+
+    def _sweep(self, traces: Traces, present: Collection[str]) -> None:
+        """Removes what pods left whose kubelet was killed between their end and its removal."""
+        for uid in traces.known_pods():
+            if uid not in present:
+                traces.remove(ObservedPod(uid), None)
 
     # What workers ask.
 

@@ -25,6 +25,15 @@ class Traces:
         self._log_root = log_root
         self._cgroup_root = cgroup_root
 
+    def known_pods(self) -> list[str]:
+        """Uids of pods that have left something: a kubelet may have been killed before it removed that."""
+        uids = {entry.name.rpartition("_")[2] for entry in _entries(self._log_root)}
+        for parent in (self._cgroup_root, *_entries(self._cgroup_root)):
+            for subtree in _SUBTREES:
+                names = [entry.name for entry in _entries(parent / f"kubepods{subtree}")]
+                uids.update(name.removeprefix("pod") for name in names if name.startswith("pod"))
+        return sorted(uids)
+
     def remove(self, observed: ObservedPod, pod: Pod | None) -> None:
         """Removes all of one pod.
 
@@ -39,6 +48,14 @@ class Traces:
             shutil.rmtree(entry, ignore_errors=True)
         for subtree in _SUBTREES:
             remove_cgroup(self._cgroup_root, f"/kubepods{subtree}/pod{observed.uid}")
+
+
+def _entries(directory: Path) -> list[Path]:
+    """The folders in a folder; none where there is none."""
+    try:
+        return [entry for entry in directory.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def remove_cgroup(root: Path, path: str) -> None:
