@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller_manager.nodelifecycle import GRACE_S
 from controller_manager.table import controllers
 from podyard.client.client import Client
 from podyard.client.informer import InformerSet
@@ -24,11 +25,13 @@ class Config(DaemonConfig):
 
     Attributes:
         cluster_cidr: range of all pods.
+        node_grace_s: how long a node may be silent before it is not ready.
         root_ca: file with the CA that pods trust; empty for the one of `tls`.
     """
 
     cluster_cidr: str = "10.244.0.0/16"
     root_ca: str = ""
+    node_grace_s: float = GRACE_S
 
 
 class Manager:
@@ -51,7 +54,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     daemon = Daemon(
         config, component="kube-controller-manager", reporter="kube-controller-manager", port=_PORT
     )
-    specs = controllers(cluster_cidr=config.cluster_cidr, ca_pem=ca_pem)
+    specs = controllers(cluster_cidr=config.cluster_cidr, ca_pem=ca_pem, node_grace_s=config.node_grace_s)
     manager = Manager(specs, daemon.client, daemon.recorder)
     informers = manager.informers
     synced = {"informer-sync": lambda: None if informers.synced else "informers are not synced yet"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from podyard.api import meta
 from podyard.api.types import Pod
 
@@ -29,3 +31,20 @@ def available_in_s(pod: Pod, min_ready_s: int, now_s: float) -> float | None:
     if since_s is None:
         return None
     return max(since_s + min_ready_s - now_s, 0.0) if min_ready_s else 0.0
+
+
+def node_index(pod: Any) -> tuple[str, ...]:
+    """Index of pods by their node."""
+    return (pod.spec.nodeName,) if pod.spec.nodeName else ()
+
+
+def owner_reference(owner: Any, api_version: str, kind: str) -> dict[str, Any]:
+    """An owner reference of a controller, as JSON."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

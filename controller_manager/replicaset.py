@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from controller_manager.podstate import available_in_s, is_active, is_ready, ready_since_s
+from controller_manager.podstate import available_in_s, is_active, is_ready, owner_reference, ready_since_s
 from podyard.api import meta, selectors
 from podyard.api.types import Key, Pod, apps_v1, copy_of
 from podyard.control.actions import Action, Actions, Announced, Create, Delete, Patch, RequeueAfter, Update
@@ -66,18 +66,6 @@ def _claim(view: View, owner: ReplicaSet) -> tuple[list[Pod], list[Action]]:
             actions.append(_adopt(pod, owner))
             own.append(pod)
     return own, actions
-
-
-def owner_reference(owner: Any, api_version: str, kind: str) -> dict[str, Any]:
-    """An owner reference of a controller, as JSON."""
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": owner.metadata.name,
-        "uid": owner.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _adopt(pod: Pod, owner: ReplicaSet) -> Patch:

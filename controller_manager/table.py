@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from controller_manager import namespace, nodeipam, nodelifecycle, podgc, rootca, serviceaccount
+from controller_manager import (
+    garbage,
+    namespace,
+    nodeeviction,
+    nodeipam,
+    nodelifecycle,
+    podgc,
+    rootca,
+    serviceaccount,
+    tainteviction,
+)
 from podyard.control.spec import ControllerSpec
 
 
-def controllers(*, cluster_cidr: str, ca_pem: str) -> tuple[ControllerSpec, ...]:
-    """Every controller, in the order in which they start."""
+def controllers(
+    *, cluster_cidr: str, ca_pem: str, node_grace_s: float = nodelifecycle.GRACE_S
+) -> tuple[ControllerSpec, ...]:
+    """Every controller, in the order in which they start.
+
+    Args:
+        cluster_cidr: range of all pods.
+        ca_pem: what pods trust.
+        node_grace_s: how long a node may be silent.
+    """
     return (
         nodeipam.controller(cluster_cidr),
-        nodelifecycle.NODE_LIFECYCLE,
+        nodelifecycle.controller(node_grace_s),
+        nodeeviction.controller(),
+        tainteviction.controller(),
         serviceaccount.SERVICE_ACCOUNT,
         rootca.controller(ca_pem),
         namespace.NAMESPACE,
         podgc.POD_GC,
+        *garbage.controllers(),
     )

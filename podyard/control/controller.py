@@ -77,6 +77,7 @@ class Controller:
         self._recorder = recorder
         self._queue: WorkQueue[Key] = WorkQueue(_BACKOFF)
         self._wake = asyncio.Event()
+        self._started_at_s = 0.0
         self._logger = log.get_logger(f"controller.{spec.name}")
         self._listers: dict[type[Message], Informer[Any]] = {}
         # The barrier: key -> what was done for it and has perhaps not been seen yet.
@@ -95,6 +96,7 @@ class Controller:
         """Works for ever; ends by cancellation only."""
         for informer in self._listers.values():
             await informer.synced.wait()
+        self._started_at_s = clock.now_s()
         if self.spec.single:
             self._queue.add(SINGLE)
         else:
@@ -182,6 +184,7 @@ class Controller:
         try:
             await self._barrier(key)
             view = View(self._listers, clock.now_s())
+            view.started_at_s = self._started_at_s
             if self.spec.gather is not None:
                 view.facts = await self.spec.gather(self._client, view, key)
             actions = self.spec.reconcile(view, key)

@@ -28,10 +28,12 @@ class View:
 
     Attributes:
         now_s: cluster time, seconds since the epoch.
+        started_at_s: when this process began to act; a new leader knows nothing of what was before.
         facts: what the controller's `gather` read; None without one.
     """
 
     facts: Any = None
+    started_at_s: float = 0.0
 
     def __init__(self, listers: Mapping[type[Message], Lister], now_s: float) -> None:
         self._listers = listers

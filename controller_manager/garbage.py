@@ -1,0 +1,215 @@
+"""Owner references: what nobody owns any more goes; what is deleted in the foreground waits for its own.
+
+One controller for each kind, all the same function: as a *dependent*, an object goes when every
+owner it names is gone; as an *owner* that is being deleted, it waits for its dependents
+(`foregroundDeletion`) or lets go of them first (`orphan`). That an owner is absent is never
+concluded from a cache alone: the API is asked.
+
+Source: upstream's garbage collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from podyard.api import errors, resources
+from podyard.api.resources import Resource
+from podyard.api.types import Key, Message
+from podyard.control.actions import Action, Actions, Delete, Patch
+from podyard.control.spec import ControllerSpec, KeysOf
+from podyard.control.view import View
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+_INDEX = "owners"
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def collected() -> tuple[Resource, ...]:
+    """Kinds that take part: all that can be deleted, each storage once; events have no owners."""
+    return tuple(
+        row
+        for row in resources.RESOURCES
+        if row.storage is None and "delete" in row.verbs and row.plural != "events"
+    )
+
+
+def owners_index(obj: Any) -> tuple[str, ...]:
+    return tuple(reference.uid for reference in obj.metadata.ownerReferences)
+
+
+def _owner_row(reference: Any) -> Resource | None:
+    return resources.find_kind(reference.apiVersion, reference.kind)
+
+
+def _owner_key(row: Resource, reference: Any, namespace: str) -> Key:
+    return Key(namespace if row.namespaced else "", reference.name)
+
+
+async def gather(client: Any, view: View, key: Key, row: Resource) -> dict[str, bool]:
+    """Owner uid -> whether it exists, of owners that the cache does not have."""
+    obj: Any = view.get(row.message, key)
+    found: dict[str, bool] = {}
+    for reference in obj.metadata.ownerReferences if obj is not None else ():
+        owner_row = _owner_row(reference)
+        if owner_row is None:
+            found[reference.uid] = True  # of a kind that is not served here: not ours to judge
+            continue
+        owner_key = _owner_key(owner_row, reference, key.namespace)
+        cached: Any = view.get(owner_row.storage_row.message, owner_key)
+        if cached is not None and cached.metadata.uid == reference.uid:
+            continue
+        try:
+            live = await client.get(owner_row.message, owner_key.name, owner_key.namespace)
+            found[reference.uid] = live.metadata.uid == reference.uid
+        except errors.NotFound:
+            found[reference.uid] = False
+    return found
+
+
+def reconcile(view: View, key: Key, row: Resource, rows: Iterable[Resource]) -> Actions:
+    """One object, as owner and as dependent.
+
+    Returns:
+        Deletes or patches of its dependents and of itself; nothing for most objects.
+    """
+    obj: Any = view.get(row.message, key)
+    if obj is None:
+        return []
+    actions: list[Action] = []
+    if obj.metadata.HasField("deletionTimestamp"):
+        if FOREGROUND in obj.metadata.finalizers:
+            actions += _wait_for_dependents(view, row, key, obj, rows)
+        elif ORPHAN in obj.metadata.finalizers:
+            actions += _let_go(view, row, key, obj, rows)
+        return actions
+    if obj.metadata.ownerReferences:
+        actions += _as_dependent(view, row, key, obj, rows)
+    return actions
+
+
+def _dependents(view: View, uid: str, rows: Iterable[Resource]) -> list[tuple[Resource, Any]]:
+    return [(row, obj) for row in rows for obj in view.by_index(row.message, _INDEX, uid)]
+
+
+def _wait_for_dependents(
+    view: View, row: Resource, key: Key, obj: Any, rows: Iterable[Resource]
+) -> list[Action]:
+    uid = obj.metadata.uid
+    dependents = _dependents(view, uid, rows)
+    actions: list[Action] = []
+    blocking = False
+    for other_row, other in dependents:
+        blocks = any(ref.uid == uid and ref.blockOwnerDeletion for ref in other.metadata.ownerReferences)
+        blocking = blocking or blocks
+        if not other.metadata.HasField("deletionTimestamp"):
+            actions.append(_delete(other_row, other, "Foreground"))
+    return actions if blocking else [*actions, _without_finalizer(row, key, obj, FOREGROUND)]
+
+
+def _let_go(view: View, row: Resource, key: Key, obj: Any, rows: Iterable[Resource]) -> list[Action]:
+    dependents = _dependents(view, obj.metadata.uid, rows)
+    if not dependents:
+        return [_without_finalizer(row, key, obj, ORPHAN)]
+    return [_without_owners(other_row, other, [obj.metadata.uid]) for other_row, other in dependents]
+
+
+def _as_dependent(view: View, row: Resource, key: Key, obj: Any, rows: Iterable[Resource]) -> list[Action]:
+    live: dict[str, bool] = view.facts or {}
+    solid: list[str] = []
+    gone: list[str] = []
+    waiting: list[str] = []
+    for reference in obj.metadata.ownerReferences:
+        owner_row = _owner_row(reference)
+        owner: Any = None
+        if owner_row is not None:
+            owner = view.get(owner_row.storage_row.message, _owner_key(owner_row, reference, key.namespace))
+        if owner is None or owner.metadata.uid != reference.uid:
+            (solid if live.get(reference.uid, True) else gone).append(reference.uid)
+        elif FOREGROUND in owner.metadata.finalizers and owner.metadata.HasField("deletionTimestamp"):
+            waiting.append(reference.uid)
+        else:
+            solid.append(reference.uid)
+    if solid:
+        return [_without_owners(row, obj, gone + waiting)] if gone or waiting else []
+    if waiting:
+        return [
+            _delete(row, obj, "Foreground" if _dependents(view, obj.metadata.uid, rows) else "Background")
+        ]
+    policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}
+    chosen = next((policy[name] for name in obj.metadata.finalizers if name in policy), "Background")
+    return [_delete(row, obj, chosen)]
+
+
+def _key_of(obj: Any) -> Key:
+    return Key(obj.metadata.namespace, obj.metadata.name)
+
+
+def _delete(row: Resource, obj: Any, propagation: str) -> Delete:
+    return Delete(
+        row.message,
+        _key_of(obj),
+        obj.metadata.uid,
+        propagation=propagation,
+        reason=f"collecting {row.plural} {_key_of(obj)}",
+    )
+
+
+def _without_finalizer(row: Resource, key: Key, obj: Any, name: str) -> Patch:
+    kept = [finalizer for finalizer in obj.metadata.finalizers if finalizer != name]
+    # The revision guards against a finalizer that someone added meanwhile.
+    metadata = {"uid": obj.metadata.uid, "resourceVersion": obj.metadata.resourceVersion, "finalizers": kept}
+    return Patch(row.message, key, {"metadata": metadata})
+
+
+def _without_owners(row: Resource, obj: Any, uids: list[str]) -> Patch:
+    references = [{"$patch": "delete", "uid": uid} for uid in uids]
+    body = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": references}}
+    return Patch(row.message, _key_of(obj), body, patch_type=_STRATEGIC)
+
+
+def _keys_function(row: Resource) -> KeysOf:
+    """Which objects of `row` a change of any object concerns, as its dependents or as its owners."""
+
+    def keys(old: Any, new: Any, view: View) -> list[Key]:
+        found: list[Key] = []
+        if new is None or _begins_foreground(old, new):
+            owner = new if new is not None else old
+            found += [_key_of(obj) for obj in view.by_index(row.message, _INDEX, owner.metadata.uid)]
+        if new is None or len(new.metadata.ownerReferences) < len(
+            old.metadata.ownerReferences if old else ()
+        ):
+            # A dependent went, or let go: its owner may be waiting for that.
+            for reference in old.metadata.ownerReferences:
+                if reference.kind == row.kind:
+                    found.append(_owner_key(row, reference, old.metadata.namespace))
+        return found
+
+    return keys
+
+
+def _begins_foreground(old: Any, new: Any) -> bool:
+    if not new.metadata.HasField("deletionTimestamp") or FOREGROUND not in new.metadata.finalizers:
+        return False
+    return old is None or not old.metadata.HasField("deletionTimestamp")
+
+
+def _controller(row: Resource, rows: tuple[Resource, ...]) -> ControllerSpec:
+    kinds: list[type[Message]] = [other.message for other in rows]
+    return ControllerSpec(
+        name=f"garbage-collector-{row.plural}",
+        for_=row.message,
+        maps=dict.fromkeys(kinds, _keys_function(row)),
+        indexes={kind: {_INDEX: owners_index} for kind in kinds},
+        gather=lambda client, view, key: gather(client, view, key, row),
+        reconcile=lambda view, key: reconcile(view, key, row, rows),
+        reporter="garbage-collector-controller",
+        workers=2,
+    )
+
+
+def controllers() -> tuple[ControllerSpec, ...]:
+    """One for each kind that takes part."""
+    rows = collected()
+    return tuple(_controller(row, rows) for row in rows)
