@@ -18,6 +18,7 @@ _PARALLEL_PULLS = 2
 _KNOWN_FAILURES = 1000
 # Upstream looks at a pod that it could not sync every ten seconds or so.
 _LOOK_AGAIN_S = 10.0
+_SAY_BACKOFF_S = 1.0
 
 # The grammar of image references (distribution's reference package).
 _DOMAIN = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -35,7 +36,7 @@ class PullError(Exception):
 
     Attributes:
         reason: ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ...
-        retry_at_s: when a try makes sense again.
+        retry_at_s: when to ask again.
     """
 
     def __init__(self, reason: str, message: str, retry_at_s: float) -> None:
@@ -214,7 +215,8 @@ class ImagePuller:
         if len(self._failures) >= _KNOWN_FAILURES:
             self._failures.pop(next(iter(self._failures)))
         self._failures[key] = _Failure(attempts, until_s, f"{reason}: {text}")
-        return PullError(reason, text, until_s)
+        # Soon once more: then it says that it is backing off, and until when.
+        return PullError(reason, text, clock.now_s() + _SAY_BACKOFF_S)
 
     def forget(self, pod_uid: str) -> None:
         """Drops what is known of a pod's failures."""

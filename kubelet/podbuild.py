@@ -5,6 +5,7 @@ Environment and volumes arrive resolved: reading ConfigMaps and Secrets is the s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from typing import Any
 
 from kubelet.cgroups import container_resources, pod_cgroup, pod_resources
 from kubelet.podspec import container_hash
-from kubelet.runtime.base import ContainerSpec, MountSpec, SandboxSpec, SecuritySpec
+from kubelet.runtime.base import ContainerSpec, ImageInfo, MountSpec, SandboxSpec, SecuritySpec
 from podyard.api import quantity
-from podyard.api.types import Container, Pod, core_v1
+from podyard.api.types import Container, Pod, Volume, core_v1
 
 LOG_ROOT = "/var/log/pods"
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
@@ -198,27 +199,71 @@ def _security(pod: Pod, container: Container) -> SecuritySpec:
     )
 
 
-def mount_specs(container: Container, paths: Mapping[str, str]) -> tuple[MountSpec, ...]:
-    """The mounts of a container.
+def must_not_be_root(pod: Pod, container: Container) -> bool:
+    """Whether `runAsNonRoot` is asked for, by the container or else by the pod."""
+    own, whole = container.securityContext, pod.spec.securityContext
+    return own.runAsNonRoot if own.HasField("runAsNonRoot") else whole.runAsNonRoot
+
+
+def verify_not_root(pod: Pod, container: Container, image: ImageInfo | None) -> None:
+    """Checks a container that must not run as root against its user or its image's.
+
+    Raises:
+        BuildError: it would run as root, or nobody can tell.
+
+    Source: kuberuntime security_context_others.go verifyRunAsNonRoot.
+    """
+    where = f'pod: "{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})", '
+    where += f"container: {container.name}"
+    for context in (container.securityContext, pod.spec.securityContext):
+        if context.HasField("runAsUser"):
+            if context.runAsUser == 0:
+                raise BuildError(f"container's runAsUser breaks non-root policy ({where})")
+            return
+    if image is not None and image.uid:
+        return
+    if image is not None and image.uid is None and image.user:
+        raise BuildError(
+            f"container has runAsNonRoot and image has non-numeric user ({image.user}), "
+            f"cannot verify user is non-root ({where})"
+        )
+    raise BuildError(f"container has runAsNonRoot and image will run as root ({where})")
+
+
+def mount_specs(
+    pod: Pod, container: Container, paths: Mapping[str, str], env: Mapping[str, str]
+) -> list[tuple[MountSpec, str]]:
+    """The mounts of a container, each with the part of its volume that is meant (mostly all: "").
 
     Args:
         paths: volume name -> path on the node.
+        env: for `subPathExpr`.
 
     Raises:
         BuildError: a mount names an unknown volume or climbs out of it.
     """
+    # Upstream: these volumes are the cluster's, whatever the mount says.
+    fixed = {volume.name for volume in pod.spec.volumes if _is_readonly(volume)}
     made = []
     for mount in container.volumeMounts:
         if mount.name not in paths:
             raise BuildError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-        path = paths[mount.name]
-        if mount.subPath:
-            if ".." in mount.subPath.split("/"):
-                raise BuildError(f"subPath {mount.subPath!r} must not contain '..'")
-            path = f"{path}/{mount.subPath}"
-        propagation = _PROPAGATION[mount.mountPropagation]
-        made.append(MountSpec(mount.mountPath, path, mount.readOnly, propagation))
-    return tuple(made)
+        part = expand(mount.subPathExpr, env) if mount.subPathExpr else mount.subPath
+        if part.startswith("/") or ".." in part.split("/"):
+            raise BuildError(f"subPath {part!r} must be relative and must not contain '..'")
+        spec = MountSpec(
+            mount.mountPath,
+            paths[mount.name],
+            mount.readOnly or mount.name in fixed,
+            _PROPAGATION[mount.mountPropagation],
+        )
+        made.append((spec, part))
+    return made
+
+
+def _is_readonly(volume: Volume) -> bool:
+    source = volume.volumeSource
+    return any(source.HasField(kind) for kind in ("configMap", "secret", "downwardAPI", "projected"))
 
 
 def field_value(pod: Pod, path: str, host: HostFacts, pod_ips: tuple[str, ...]) -> str:
@@ -248,8 +293,13 @@ def field_value(pod: Pod, path: str, host: HostFacts, pod_ips: tuple[str, ...]) 
         if path.startswith(prefix + "['") and path.endswith("']"):
             return source.get(path[len(prefix) + 2 : -2], "")
         if path == prefix:
-            return "\n".join(f'{key}="{source[key]}"' for key in sorted(source))
+            return "\n".join(f"{key}={_quoted(source[key])}" for key in sorted(source))
     raise BuildError(f"unsupported fieldPath: {path}")
+
+
+def _quoted(text: str) -> str:
+    """A value in quotes, so that one with line ends stays one line (as Go's %q)."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def resource_value(

@@ -182,6 +182,12 @@ def should_restart(policy: str, container: RuntimeContainer) -> bool:
     return policy == "Always" or (policy == "OnFailure" and container.exit_code != 0)
 
 
+def restart_policy_of(pod: Pod, *, init: bool) -> str:
+    """The policy for one container: an init container that has succeeded never runs again."""
+    policy = pod.spec.restartPolicy or "Always"
+    return "OnFailure" if init and policy == "Always" else policy
+
+
 def _init_failed(pod: Pod, observed: ObservedPod) -> bool:
     if pod.spec.restartPolicy != "Never":
         return False
@@ -240,7 +246,7 @@ def _container_step(
     made = observed.of(container.name)
     latest = made[0] if made else None
     if latest is None:
-        return [StartContainer(container.name, 0, sandbox.id)], None
+        return [StartContainer(container.name, _first_attempt(pod, container.name), sandbox.id)], None
     if latest.state == CREATED:
         # A kubelet died between create and start. It never ran, so its number is free again.
         return [RemoveContainer(latest.id), StartContainer(container.name, latest.attempt, sandbox.id)], None
@@ -253,21 +259,31 @@ def _container_step(
     if latest.state in (RUNNING, UNKNOWN):
         return [StopContainer(latest.id, container.name, 0, None)], None
     init = any(container.name == other.name for other in pod.spec.initContainers)
-    policy = pod.spec.restartPolicy or "Always"
+    policy = restart_policy_of(pod, init=init)
     if init and latest.sandbox_id != sandbox.id:
         policy = "Always"  # a new sandbox runs the init containers anew
-    elif init and policy == "Always":
-        policy = "OnFailure"
     if latest.sandbox_id == sandbox.id and not should_restart(policy, latest):
         return [], None
     return _restart(pod, container, latest, sandbox, memory, now_s)
+
+
+def _first_attempt(pod: Pod, name: str) -> int:
+    """The number of a container of which the runtime knows nothing: restarts are never forgotten.
+
+    Source: kuberuntime_container.go startContainer (it counts the log files).
+    """
+    for status in (*pod.status.containerStatuses, *pod.status.initContainerStatuses):
+        if status.name == name:
+            return status.restartCount + (1 if status.state.HasField("terminated") else 0)
+    return 0
 
 
 def _restart(
     pod: Pod, container: Container, latest: RuntimeContainer, sandbox: Sandbox, memory: Memory, now_s: float
 ) -> tuple[list[Action], float | None]:
     known = memory.restarts.get(container.name)
-    if known is not None and now_s - known.updated_at_s > RESTART_RESET_S:
+    # Counted to the container's end, not to now: its own back-off is no good run.
+    if known is not None and latest.finished_at_s - known.updated_at_s > RESTART_RESET_S:
         known = None
     if known is not None:
         due_s = latest.finished_at_s + known.delay_s

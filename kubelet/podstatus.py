@@ -6,15 +6,16 @@ texts and reasons are those that clients match on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kubelet.podplan import Memory, Waiting, should_restart
+from kubelet.podplan import Memory, Waiting, restart_policy_of, should_restart
 from kubelet.podspec import qos_class
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, ObservedPod, RuntimeContainer
 from podyard.api.types import Container, ContainerStatus, Pod, PodCondition, PodStatus, core_v1
 
+_KILLED = 137
+_STATUS_UNKNOWN = "ContainerStatusUnknown"
 _POD_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
 
@@ -27,102 +28,156 @@ class NodeFacts:
 
 
 def pod_status(
-    pod: Pod, observed: ObservedPod, memory: Memory, node: NodeFacts, now_s: float, *, ending: bool = False
+    pod: Pod,
+    observed: ObservedPod,
+    memory: Memory,
+    node: NodeFacts,
+    now_s: float,
+    *,
+    previous: PodStatus | None = None,
+    ended: bool = False,
 ) -> PodStatus:
     """The status that the pod should have.
 
     Args:
-        pod: with its present status: transition times of unchanged conditions are kept.
+        pod: as the watch showed it last; conditions of other writers come from it.
         observed: what the runtime has of it.
-        ending: the pod must end; containers that have stopped are not going to run again.
+        previous: what the kubelet made last, which the watch may not have shown yet; None after its
+            start. Times of what has not changed are kept from it.
+        ended: the pod has ended for good: nothing of it runs, and nothing will.
+
+    Source: kubelet_pods.go generateAPIPodStatus; status_manager.go TerminatePod.
     """
+    before = pod.status if previous is None else previous
     status = PodStatus()
     status.qosClass = qos_class(pod)
-    init = [
-        _container_status(pod, c, observed, memory, node, init=True, ending=ending)
-        for c in pod.spec.initContainers
-    ]
-    main = [
-        _container_status(pod, c, observed, memory, node, init=False, ending=ending)
-        for c in pod.spec.containers
-    ]
-    status.initContainerStatuses.extend(init)
-    status.containerStatuses.extend(main)
-    status.phase = _phase(pod, init, main, ending=ending)
+    scene = _Scene(pod, before, observed, memory, node)
+    status.initContainerStatuses.extend(
+        _container_status(scene, container, init=True) for container in pod.spec.initContainers
+    )
+    status.containerStatuses.extend(
+        _container_status(scene, container, init=False) for container in pod.spec.containers
+    )
+    if ended:
+        _end_what_is_left(status)
+    status.phase = _phase(pod, before, status, ended=ended)
     status.reason, status.message = pod.status.reason, pod.status.message
     for address in node.host_ips:
         status.hostIPs.add(ip=address)
     status.hostIP = node.host_ips[0] if node.host_ips else ""
-    addresses = node.host_ips if pod.spec.hostNetwork and observed.sandbox else _pod_ips(observed, pod)
+    addresses = node.host_ips if pod.spec.hostNetwork and observed.sandbox else _pod_ips(observed, before)
     for address in addresses:
         status.podIPs.add(ip=address)
     status.podIP = addresses[0] if addresses else ""
-    if pod.status.HasField("startTime"):
-        status.startTime.CopyFrom(pod.status.startTime)
+    if before.HasField("startTime"):
+        status.startTime.CopyFrom(before.startTime)
     else:
         status.startTime.seconds = int(now_s)
     status.observedGeneration = pod.metadata.generation
-    status.conditions.extend(_conditions(pod, status, observed, now_s))
+    status.conditions.extend(_conditions(pod, before, status, observed, now_s))
     return status
 
 
-def _pod_ips(observed: ObservedPod, pod: Pod) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    pod: Pod
+    before: PodStatus
+    observed: ObservedPod
+    memory: Memory
+    node: NodeFacts
+
+
+def _pod_ips(observed: ObservedPod, before: PodStatus) -> tuple[str, ...]:
     sandbox = observed.sandbox
     if sandbox is not None and sandbox.ready:
         return sandbox.ips
     # A pod that has ended keeps its last address in view, as upstream's does.
-    return tuple(entry.ip for entry in pod.status.podIPs)
+    return tuple(entry.ip for entry in before.podIPs)
 
 
-def _container_status(
-    pod: Pod,
-    container: Container,
-    observed: ObservedPod,
-    memory: Memory,
-    node: NodeFacts,
-    *,
-    init: bool,
-    ending: bool,
-) -> ContainerStatus:
-    made = observed.of(container.name)
-    status = ContainerStatus(name=container.name, image=container.image, ready=False, restartCount=0)
-    status.started = False
-    waiting = memory.waiting.get(container.name)
+def _container_status(scene: _Scene, container: Container, *, init: bool) -> ContainerStatus:
+    made = scene.observed.of(container.name)
+    statuses = scene.before.initContainerStatuses if init else scene.before.containerStatuses
+    old = next((entry for entry in statuses if entry.name == container.name), None)
+    waiting = scene.memory.waiting.get(container.name)
     if not made:
-        status.imageID = ""
-        _set_waiting(status, waiting or _not_yet(pod, observed, init=init, ending=ending))
-        return _with_resources(status, container)
+        return _with_resources(_missing_status(scene, container, old, waiting), container)
     latest = made[0]
+    status = ContainerStatus(name=container.name, image=latest.image or container.image, started=False)
+    status.ready = False
     status.restartCount = latest.attempt
-    status.image = latest.image or container.image
     status.imageID = latest.image_id
-    status.containerID = f"{node.runtime_name}://{latest.id}"
+    status.containerID = f"{scene.node.runtime_name}://{latest.id}"
     previous = next((other for other in made[1:] if other.state == EXITED), None)
     if latest.state == RUNNING:
         status.state.running.startedAt.seconds = int(latest.started_at_s)
         status.ready = not init
         status.started = True
     elif latest.state == EXITED:
-        restarts = should_restart(pod.spec.restartPolicy or "Always", latest) and not init
-        if waiting is not None and restarts and not ending:
+        restarts = should_restart(restart_policy_of(scene.pod, init=init), latest)
+        if waiting is not None and restarts:
             _set_waiting(status, waiting)
             previous = latest
         else:
-            _set_terminated(status.state, latest, node)
+            _set_terminated(status.state, latest, scene.node)
             status.ready = init and latest.exit_code == 0
     elif latest.state == CREATED:
-        _set_waiting(status, waiting or Waiting("ContainerCreating"))
+        _set_waiting(status, waiting or _not_yet(scene.pod))
     else:
-        _set_waiting(status, waiting or Waiting("ContainerStatusUnknown"))
+        _set_waiting(status, waiting or Waiting(_STATUS_UNKNOWN))
     if previous is not None:
-        _set_terminated(status.lastState, previous, node)
+        _set_terminated(status.lastState, previous, scene.node)
     return _with_resources(status, container)
 
 
-def _not_yet(pod: Pod, observed: ObservedPod, *, init: bool, ending: bool) -> Waiting:
-    if pod.spec.initContainers and (not init or observed.sandbox is None):
-        return Waiting("PodInitializing")
-    return Waiting("ContainerCreating")
+def _missing_status(
+    scene: _Scene, container: Container, old: ContainerStatus | None, waiting: Waiting | None
+) -> ContainerStatus:
+    """The status of a container of which the runtime knows nothing: not yet made, or lost.
+
+    One that was seen running and is gone counts as ended, else its pod would be Pending again and
+    a pod that may not restart would run twice.
+    """
+    status = ContainerStatus(name=container.name, image=container.image, started=False)
+    status.ready = False
+    status.restartCount = 0
+    status.imageID = ""
+    if old is not None and old.state.HasField("terminated"):
+        status.CopyFrom(old)
+        return status
+    _set_waiting(status, waiting or _not_yet(scene.pod))
+    if old is None:
+        return status
+    status.restartCount = old.restartCount
+    if old.HasField("lastState"):
+        status.lastState.CopyFrom(old.lastState)
+    if waiting is None and old.state.HasField("running"):
+        _set_lost(
+            status.lastState,
+            "The container could not be located when the pod was deleted.  The container used to be Running",
+        )
+        if not scene.pod.metadata.HasField("deletionTimestamp"):
+            status.restartCount += 1
+    return status
+
+
+def _end_what_is_left(status: PodStatus) -> None:
+    """Containers of a pod that has ended have ended, too, once its init containers were done."""
+    if all(_init_done(entry) for entry in status.initContainerStatuses):
+        for entry in status.containerStatuses:
+            if not entry.state.HasField("terminated"):
+                _set_lost(entry.state, "The container could not be located when the pod was terminated")
+                entry.ready = entry.started = False
+
+
+def _set_lost(state: core_v1.ContainerState, message: str) -> None:
+    state.Clear()
+    ended: Any = state.terminated
+    ended.exitCode, ended.reason, ended.message = _KILLED, _STATUS_UNKNOWN, message
+
+
+def _not_yet(pod: Pod) -> Waiting:
+    return Waiting("PodInitializing" if pod.spec.initContainers else "ContainerCreating")
 
 
 def _set_waiting(status: ContainerStatus, waiting: Waiting) -> None:
@@ -152,45 +207,61 @@ def _with_resources(status: ContainerStatus, container: Container) -> ContainerS
     return status
 
 
-def _phase(pod: Pod, init: list[ContainerStatus], main: list[ContainerStatus], *, ending: bool) -> str:
-    """Upstream: getPhase. A pod in its last phase stays there."""
-    if pod.status.phase in ("Succeeded", "Failed"):
-        return pod.status.phase
+def _phase(pod: Pod, before: PodStatus, status: PodStatus, *, ended: bool) -> str:
+    """A pod in its last phase stays there; one that has ended has one.
+
+    Source: kubelet_pods.go getPhase.
+    """
+    for known in (before.phase, pod.status.phase):
+        if known in ("Succeeded", "Failed"):
+            return known
     policy = pod.spec.restartPolicy or "Always"
-    if _any_init_failed(init) and policy == "Never":
+    init, main = status.initContainerStatuses, status.containerStatuses
+    if policy == "Never" and any(_failed(entry) for entry in init):
         return "Failed"
-    running = sum(1 for status in main if status.state.HasField("running"))
-    ended = [status for status in main if status.state.HasField("terminated")]
-    waiting = [status for status in main if status.state.HasField("waiting")]
-    fresh = [status for status in waiting if not status.lastState.HasField("terminated")]
-    if any(not _init_done(status) for status in init) and not ending:
+    running = [entry for entry in main if entry.state.HasField("running")]
+    # A container that waits to be started again has stopped, one that never ran has not.
+    stopped = [entry for entry in main if _end_of(entry) is not None]
+    succeeded = all(
+        entry.state.HasField("terminated") and entry.state.terminated.exitCode == 0 for entry in stopped
+    )
+    if ended:
+        return "Succeeded" if stopped and succeeded and len(stopped) == len(main) else "Failed"
+    if any(_pending(entry) for entry in init) or len(running) + len(stopped) < len(main):
         return "Pending"
-    if fresh and not ending:
-        return "Pending"
-    if running:
+    if running or policy == "Always":
         return "Running"
-    if ending and not waiting and ended:
-        return "Succeeded" if all(s.state.terminated.exitCode == 0 for s in ended) else "Failed"
-    if ending:
-        return "Failed" if not running and not fresh else pod.status.phase or "Pending"
-    if not ended:
-        return "Running" if waiting else "Pending"
-    if policy == "Always" or waiting:
-        return "Running"
-    if all(status.state.terminated.exitCode == 0 for status in ended):
+    if succeeded:
         return "Succeeded"
     return "Failed" if policy == "Never" else "Running"
+
+
+def _end_of(status: ContainerStatus) -> Any:
+    """How a container ended that does not run now; None for one that runs or never has."""
+    if status.state.HasField("terminated"):
+        return status.state.terminated
+    if status.state.HasField("waiting") and status.lastState.HasField("terminated"):
+        return status.lastState.terminated
+    return None
+
+
+def _failed(status: ContainerStatus) -> bool:
+    end = _end_of(status)
+    return end is not None and end.exitCode != 0
+
+
+def _pending(status: ContainerStatus) -> bool:
+    """Whether an init container has not come to any end yet."""
+    return _end_of(status) is None
 
 
 def _init_done(status: ContainerStatus) -> bool:
     return status.state.HasField("terminated") and status.state.terminated.exitCode == 0
 
 
-def _any_init_failed(init: Iterable[ContainerStatus]) -> bool:
-    return any(s.state.HasField("terminated") and s.state.terminated.exitCode != 0 for s in init)
-
-
-def _conditions(pod: Pod, status: PodStatus, observed: ObservedPod, now_s: float) -> list[PodCondition]:
+def _conditions(
+    pod: Pod, before: PodStatus, status: PodStatus, observed: ObservedPod, now_s: float
+) -> list[PodCondition]:
     sandbox = observed.sandbox
     has_sandbox = sandbox is not None and sandbox.ready and (bool(sandbox.ips) or pod.spec.hostNetwork)
     ready = _containers_ready(status)
@@ -201,7 +272,7 @@ def _conditions(pod: Pod, status: PodStatus, observed: ObservedPod, now_s: float
         "ContainersReady": ready,
         "PodScheduled": (True, "", ""),
     }
-    old = {condition.type: condition for condition in pod.status.conditions}
+    old = {condition.type: condition for condition in before.conditions}
     made = []
     for name in _POD_CONDITIONS:
         true, reason, message = wanted[name]
@@ -216,7 +287,7 @@ def _conditions(pod: Pod, status: PodStatus, observed: ObservedPod, now_s: float
             condition.lastTransitionTime.seconds = int(now_s)
         made.append(condition)
     # Conditions of others (disruption targets, readiness gates) stay as they are.
-    made.extend(condition for name, condition in old.items() if name not in wanted)
+    made.extend(condition for condition in pod.status.conditions if condition.type not in wanted)
     return made
 
 

@@ -76,10 +76,10 @@ class Kubelet:
             volumes=volumes,
             starts=asyncio.Semaphore(_PARALLEL_STARTS),
             lookup=self._lookup.get,
-            publish=self._statuses.publish,
+            statuses=self._statuses,
             confirm=self._confirm,
             record=self._record,
-            tidy=traces.remove if traces is not None else _leave_nothing,
+            tidy=self._tidy,
             host=lambda: self.host,
             node=lambda: NodeFacts((self.host.host_ip,) if self.host.host_ip else ()),
             network=network,
@@ -124,9 +124,12 @@ class Kubelet:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            pending, self._pending = self._pending, []
-            for old, new in pending:
-                self._apply(background, old, new)
+            self._apply_pending(background)
+
+    def _apply_pending(self, background: Background) -> None:
+        pending, self._pending = self._pending, []
+        for old, new in pending:
+            self._apply(background, old, new)
 
     def _apply(self, background: Background, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -153,8 +156,6 @@ class Kubelet:
             try:
                 await worker.run()
                 break
-            except (asyncio.CancelledError, AssertionError):
-                raise
             except Exception as error:  # pod worker: one pod's failure must not stop the others
                 failures += 1
                 _LOGGER.error("pod worker failed", uid=worker.uid, error=repr(error), exc_info=error)
@@ -187,12 +188,14 @@ class Kubelet:
         while True:
             try:
                 observed = await self._runtime.pods()
-                seen = self._compare(background, observed, seen)
+                # First what the watch has brought: a pod without a worker yet is no leftover.
+                self._apply_pending(background)
+                seen = await self._compare(background, observed, seen)
             except RuntimeFailure as failure:
                 _LOGGER.warning("runtime can't be listed", error=failure.message)
-            await clock.sleep(_RELIST_S * (1 + 0.1 * ids.jitter()))
+            await clock.real_sleep(_RELIST_S * (1 + 0.1 * ids.jitter()))
 
-    def _compare(
+    async def _compare(
         self, background: Background, observed: list[ObservedPod], seen: dict[str, tuple[Any, ...]]
     ) -> dict[str, tuple[Any, ...]]:
         now: dict[str, tuple[Any, ...]] = {}
@@ -213,18 +216,23 @@ class Kubelet:
                 worker.wake()
         for uid in self._volumes.known_pods():
             if uid not in self._workers and uid not in now:
-                self._volumes.tear_down(uid)
+                await self._volumes.tear_down(uid)
         if self._traces is not None:
-            self._sweep(self._traces, now.keys() | self._workers.keys())
+            await self._sweep(self._traces, now.keys())
         return now
 
-    def _sweep(self, traces: Traces, present: Collection[str]) -> None:
+    async def _sweep(self, traces: Traces, running: Collection[str]) -> None:
         """Removes what pods left whose kubelet was killed between their end and its removal."""
-        for uid in traces.known_pods():
-            if uid not in present:
-                traces.remove(ObservedPod(uid), None)
+        for uid in await asyncio.to_thread(traces.known_pods):
+            # Asked only now: a pod's worker comes before its first trace.
+            if uid not in running and uid not in self._workers:
+                await asyncio.to_thread(traces.remove, ObservedPod(uid), None)
 
     # What workers ask.
+
+    async def _tidy(self, observed: ObservedPod, pod: Pod | None) -> None:
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.remove, observed, pod)
 
     async def _confirm(self, pod: Pod) -> None:
         """Removes the object of a pod that has ended here."""
@@ -239,7 +247,3 @@ class Kubelet:
 
     def _record(self, pod: Pod, type_: str, reason: str, message: str, path: str) -> None:
         self._recorder.event(pod, type_, reason, message, field_path=path)
-
-
-def _leave_nothing(observed: ObservedPod, pod: Pod | None) -> None:
-    """Hollow pods leave no traces."""

@@ -3,12 +3,18 @@
 Files of ConfigMaps and Secrets are written as upstream's atomic writer does: a new folder with all
 of them, then one rename of the link `..data`, so that a reader sees the old or the new state and
 never half of each. Secrets and memory-backed volumes live on tmpfs.
+
+Disk and mounts block, so the work is done in threads; one thread at a time for each pod.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
+import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from podyard.api import quantity
+from podyard.api.errors import ApiError
 from podyard.api.types import ConfigMap, Pod, Secret, Volume
 from podyard.base import ids
 
@@ -23,6 +30,9 @@ Lookup = Callable[[Any, str, str], Awaitable[Any]]
 
 _DEFAULT_MODE = 0o644
 _MOUNT_TIMEOUT_S = 20
+_SUB_PATH_MODE = 0o750
+# What write_atomically makes beside the files: folders of one state each.
+_STATE = re.compile(r"\.\.[0-9a-f]{12}")
 
 
 class VolumeError(Exception):
@@ -44,7 +54,9 @@ class Volumes(Protocol):
 
     async def set_up(self, pod: Pod, lookup: Lookup) -> dict[str, str]: ...
 
-    def tear_down(self, uid: str) -> None: ...
+    async def sub_path(self, uid: str, volume_path: str, sub_path: str) -> str: ...
+
+    async def tear_down(self, uid: str) -> None: ...
 
 
 class NoVolumes:
@@ -56,7 +68,10 @@ class NoVolumes:
     async def set_up(self, pod: Pod, lookup: Lookup) -> dict[str, str]:
         return {volume.name: f"/hollow/{volume.name}" for volume in pod.spec.volumes}
 
-    def tear_down(self, uid: str) -> None:
+    async def sub_path(self, uid: str, volume_path: str, sub_path: str) -> str:
+        return f"{volume_path}/{sub_path}"
+
+    async def tear_down(self, uid: str) -> None:
         pass
 
 
@@ -65,121 +80,196 @@ class PodVolumes:
 
     Args:
         root: usually /var/lib/kubelet.
+        mount_tmpfs: (directory, limit in bytes or 0) -> whether it was mounted now.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mount_tmpfs: Callable[[Path, int], bool] | None = None) -> None:
         self._pods = root / "pods"
+        self._mount_tmpfs = mount_tmpfs or _mount_tmpfs
+        self._locks: dict[str, asyncio.Lock] = {}
 
     def pod_directory(self, uid: str) -> Path:
         return self._pods / uid
 
     def known_pods(self) -> list[str]:
         """Uids of pods that have something on disk."""
-        return sorted(os.listdir(self._pods)) if self._pods.is_dir() else []
+        try:
+            return sorted(os.listdir(self._pods))
+        except FileNotFoundError:
+            return []
 
     async def set_up(self, pod: Pod, lookup: Lookup) -> dict[str, str]:
         """Makes or refreshes all volumes of a pod; answers volume name -> path on the node.
 
         Raises:
-            VolumeError: something is missing or not supported.
+            VolumeError: something is missing, can't be read or is not supported.
+
+        Cancellation: what a thread has begun is finished first.
         """
-        paths: dict[str, str] = {}
-        group = pod.spec.securityContext.fsGroup if pod.spec.securityContext.HasField("fsGroup") else None
-        for volume in pod.spec.volumes:
-            paths[volume.name] = str(await self._set_up(pod, volume, group, lookup))
+        works = [(volume.name, await self._prepare(pod, volume, lookup)) for volume in pod.spec.volumes]
+        if not works:
+            return {}
+        paths: dict[str, str] = await self._in_thread(pod.metadata.uid, _do_all, works)
         return paths
 
-    async def _set_up(self, pod: Pod, volume: Volume, group: int | None, lookup: Lookup) -> Path:
+    async def _in_thread(self, uid: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        lock = self._locks.setdefault(uid, asyncio.Lock())
+        async with lock:
+            job = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+            try:
+                return await asyncio.shield(job)
+            except asyncio.CancelledError:
+                # A thread can't be stopped: nobody else may touch the pod's folder before its end.
+                await asyncio.wait({job})
+                raise
+
+    async def _prepare(self, pod: Pod, volume: Volume, lookup: Lookup) -> Callable[[], Path]:
+        """Reads what the volume needs from the API; answers the work that is left for a thread."""
         source = volume.volumeSource
+        group = pod.spec.securityContext.fsGroup if pod.spec.securityContext.HasField("fsGroup") else None
         if source.HasField("emptyDir"):
-            return self._empty_dir(pod, volume, group)
+            directory = self._directory(pod, "empty-dir", volume.name)
+            return functools.partial(self._empty_dir, directory, source.emptyDir, group)
         if source.HasField("hostPath"):
-            return _host_path(source.hostPath)
+            return functools.partial(_host_path, source.hostPath, volume.name)
         if source.HasField("configMap"):
             config = source.configMap
             name = config.localObjectReference.name
-            found = await lookup(ConfigMap, pod.metadata.namespace, name)
-            files = _files(
-                {**_encoded(found.data), **dict(found.binaryData)} if found is not None else None,
-                config,
-                f'configmap "{name}" not found',
-                volume.name,
-            )
-            return self._write(pod, volume, "configmap", files, group, memory=False)
+            found = await _read(lookup, ConfigMap, pod, name, volume.name)
+            data = {**_encoded(found.data), **dict(found.binaryData)} if found is not None else None
+            files = _files(data, config, "configmap", name, volume.name)
+            directory = self._directory(pod, "configmap", volume.name)
+            return functools.partial(self._write, directory, files, group, memory=False)
         if source.HasField("secret"):
-            secret = source.secret
-            found = await lookup(Secret, pod.metadata.namespace, secret.secretName)
+            name = source.secret.secretName
+            found = await _read(lookup, Secret, pod, name, volume.name)
             data = dict(found.data) if found is not None else None
-            files = _files(data, secret, f'secret "{secret.secretName}" not found', volume.name)
-            return self._write(pod, volume, "secret", files, group, memory=True)
+            files = _files(data, source.secret, "secret", name, volume.name)
+            directory = self._directory(pod, "secret", volume.name)
+            return functools.partial(self._write, directory, files, group, memory=True)
         kind = next((field.name for field, _ in source.ListFields()), "none")
-        raise VolumeError(
-            f'MountVolume.SetUp failed for volume "{volume.name}" : volumes of type {kind} are not supported'
-        )
+        raise VolumeError(_failed(volume.name) + f"volumes of type {kind} are not supported")
 
     def _directory(self, pod: Pod, plugin: str, name: str) -> Path:
         return self.pod_directory(pod.metadata.uid) / "volumes" / f"kubernetes.io~{plugin}" / name
 
-    def _empty_dir(self, pod: Pod, volume: Volume, group: int | None) -> Path:
-        directory = self._directory(pod, "empty-dir", volume.name)
+    def _empty_dir(self, directory: Path, empty: Any, group: int | None) -> Path:
         fresh = not directory.is_dir()
         directory.mkdir(parents=True, exist_ok=True)
-        empty = volume.volumeSource.emptyDir
         if empty.medium == "Memory":
             limit = quantity.of(empty.sizeLimit).value if empty.HasField("sizeLimit") else 0
-            _mount_tmpfs(directory, limit)
-        if fresh or empty.medium == "Memory":
+            fresh = self._mount_tmpfs(directory, limit)
+        # Only at its birth: later its mode is the containers' own affair.
+        if fresh:
             _own(directory, group, 0o777)
         return directory
 
-    def _write(
-        self,
-        pod: Pod,
-        volume: Volume,
-        plugin: str,
-        files: Mapping[str, File],
-        group: int | None,
-        *,
-        memory: bool,
-    ) -> Path:
-        directory = self._directory(pod, plugin, volume.name)
+    def _write(self, directory: Path, files: Mapping[str, File], group: int | None, *, memory: bool) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         if memory:
-            _mount_tmpfs(directory, 0)
+            self._mount_tmpfs(directory, 0)
         write_atomically(directory, files, group)
         return directory
 
-    def tear_down(self, uid: str) -> None:
+    async def sub_path(self, uid: str, volume_path: str, sub_path: str) -> str:
+        """The path on the node of a volume's part, made if it is missing.
+
+        Raises:
+            VolumeError: it leads out of the volume.
+        """
+        path: str = await self._in_thread(uid, _sub_path, volume_path, sub_path)
+        return path
+
+    async def tear_down(self, uid: str) -> None:
         """Unmounts and removes all that a pod has on disk. Nothing there is fine."""
         directory = self.pod_directory(uid)
-        for mount in reversed(_mounts_below(directory)):
+        await self._in_thread(uid, _remove, directory)
+        lock = self._locks.get(uid)
+        if lock is not None and not lock.locked():
+            del self._locks[uid]
+
+
+def _do_all(works: list[tuple[str, Callable[[], Path]]]) -> dict[str, str]:
+    paths = {}
+    for name, work in works:
+        try:
+            paths[name] = str(work())
+        except OSError as error:
+            raise VolumeError(f"{_failed(name)}{error}") from None
+    return paths
+
+
+def _failed(volume: str) -> str:
+    return f'MountVolume.SetUp failed for volume "{volume}" : '
+
+
+async def _read(lookup: Lookup, kind: Any, pod: Pod, name: str, volume: str) -> Any:
+    try:
+        return await lookup(kind, pod.metadata.namespace, name)
+    except ApiError as error:
+        raise VolumeError(_failed(volume) + error.message) from None
+
+
+def _remove(directory: Path) -> None:
+    if not directory.exists():
+        return
+    for mount in reversed(_mounts_below(directory)):
+        # Lazy: a process that lingers keeps its files, the folder goes all the same.
+        try:
             subprocess.run(
                 ["umount", "-l", mount], check=False, timeout=_MOUNT_TIMEOUT_S, capture_output=True
             )
-        shutil.rmtree(directory, ignore_errors=True)
+        except subprocess.TimeoutExpired:
+            return  # what is mounted must not be emptied: the next look at the leftovers tries again
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sub_path(volume_path: str, sub_path: str) -> str:
+    root = os.path.realpath(volume_path)
+    wanted = os.path.realpath(os.path.join(root, sub_path))
+    # A container may have put a link there that leads anywhere on the node.
+    if wanted != root and not wanted.startswith(f"{root}/"):
+        raise VolumeError(f'failed to prepare subPath "{sub_path}": it leads out of its volume')
+    if not os.path.lexists(wanted):
+        os.makedirs(wanted, mode=_SUB_PATH_MODE, exist_ok=True)
+    return wanted
 
 
 def write_atomically(directory: Path, files: Mapping[str, File], group: int | None = None) -> bool:
-    """Makes `directory` hold just these files; answers whether anything changed."""
+    """Makes `directory` hold just these files; answers whether anything changed.
+
+    A kill at any line leaves the old or the new state, and the next call completes it.
+    """
     link = directory / "..data"
-    if link.is_symlink() and _same(link, files):
-        return False
-    fresh = directory / f"..{ids.hex_id(12)}"
-    fresh.mkdir(mode=0o755)
-    for name, file in files.items():
-        target = fresh / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.data)
-        target.chmod(file.mode)
-        if group is not None:
-            os.chown(target, -1, group)
-            target.chmod(file.mode | 0o040)
-    old = os.readlink(link) if link.is_symlink() else None
-    swap = directory / "..data_tmp"
-    swap.unlink(missing_ok=True)
-    swap.symlink_to(fresh.name)
-    swap.rename(link)
-    tops = {name.partition("/")[0] for name in files}
+    changed = not (link.is_symlink() and _same(link, files))
+    if changed:
+        fresh = directory / f"..{ids.hex_id(12)}"
+        fresh.mkdir(mode=0o755)
+        for name, file in files.items():
+            _write_file(fresh / name, file, group)
+        swap = directory / "..data_tmp"
+        swap.unlink(missing_ok=True)
+        swap.symlink_to(fresh.name)
+        swap.rename(link)
+    _show(directory, {name.partition("/")[0] for name in files})
+    current = os.readlink(link)
+    for entry in directory.iterdir():
+        if _STATE.fullmatch(entry.name) and entry.name != current:
+            shutil.rmtree(entry, ignore_errors=True)
+    return changed
+
+
+def _write_file(target: Path, file: File, group: int | None) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(file.data)
+    target.chmod(file.mode)
+    if group is not None:
+        os.chown(target, -1, group)
+        target.chmod(file.mode | 0o440)
+
+
+def _show(directory: Path, tops: set[str]) -> None:
+    """Links for what users see; those of files that are gone are removed."""
     for top in tops:
         visible = directory / top
         if not visible.is_symlink():
@@ -187,9 +277,6 @@ def write_atomically(directory: Path, files: Mapping[str, File], group: int | No
     for entry in directory.iterdir():
         if entry.is_symlink() and not entry.name.startswith("..") and entry.name not in tops:
             entry.unlink()
-    if old is not None:
-        shutil.rmtree(directory / old, ignore_errors=True)
-    return True
 
 
 def _same(link: Path, files: Mapping[str, File]) -> bool:
@@ -199,13 +286,14 @@ def _same(link: Path, files: Mapping[str, File]) -> bool:
     return all((link / name).read_bytes() == file.data for name, file in files.items())
 
 
-def _files(data: Mapping[str, bytes] | None, source: Any, missing: str, volume: str) -> dict[str, File]:
+def _files(
+    data: Mapping[str, bytes] | None, source: Any, kind: str, name: str, volume: str
+) -> dict[str, File]:
     """Which files a ConfigMap or Secret volume has; `items` choose and rename."""
-    failed = f'MountVolume.SetUp failed for volume "{volume}" : '
     if data is None:
         if source.optional:
             return {}
-        raise VolumeError(failed + missing)
+        raise VolumeError(f'{_failed(volume)}{kind} "{name}" not found')
     default = source.defaultMode if source.HasField("defaultMode") else _DEFAULT_MODE
     if not source.items:
         return {key: File(value, default) for key, value in data.items()}
@@ -214,7 +302,10 @@ def _files(data: Mapping[str, bytes] | None, source: Any, missing: str, volume: 
         if item.key not in data:
             if source.optional:
                 continue
-            raise VolumeError(f"{failed}references non-existent config key: {item.key}")
+            what = "configmap references non-existent config key"
+            if kind == "secret":
+                what = "references non-existent secret key"
+            raise VolumeError(f"{_failed(volume)}{what}: {item.key}")
         chosen[item.path] = File(data[item.key], item.mode if item.HasField("mode") else default)
     return chosen
 
@@ -223,15 +314,29 @@ def _encoded(data: Mapping[str, str]) -> dict[str, bytes]:
     return {key: value.encode() for key, value in data.items()}
 
 
-def _host_path(source: Any) -> Path:
+# hostPath type -> (what it must be, how upstream names that).
+_HOST_PATH_CHECKS: dict[str, tuple[Callable[[int], bool], str]] = {
+    "Directory": (stat.S_ISDIR, "directory"),
+    "DirectoryOrCreate": (stat.S_ISDIR, "directory"),
+    "File": (stat.S_ISREG, "file"),
+    "FileOrCreate": (stat.S_ISREG, "file"),
+    "Socket": (stat.S_ISSOCK, "socket file"),
+    "CharDevice": (stat.S_ISCHR, "character device"),
+    "BlockDevice": (stat.S_ISBLK, "block device"),
+}
+
+
+def _host_path(source: Any, volume: str) -> Path:
     path = Path(source.path)
-    kind = source.type
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch(exist_ok=True)
-    elif (kind == "Directory" and not path.is_dir()) or (kind == "File" and not path.is_file()):
-        raise VolumeError(f"hostPath type check failed: {path} is not a {kind.lower()}")
+    if source.type == "DirectoryOrCreate" and not path.exists():
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif source.type == "FileOrCreate" and not path.exists():
+        path.touch(mode=0o644, exist_ok=True)
+    check = _HOST_PATH_CHECKS.get(source.type)
+    if check is not None:
+        is_right, name = check
+        if not path.exists() or not is_right(path.stat().st_mode):
+            raise VolumeError(f"{_failed(volume)}hostPath type check failed: {path} is not a {name}")
     return path
 
 
@@ -239,17 +344,22 @@ def _own(directory: Path, group: int | None, mode: int) -> None:
     directory.chmod(mode)
     if group is not None:
         os.chown(directory, -1, group)
-        directory.chmod(0o2775)
+        # Set-group-id: what containers make in it belongs to the group, too.
+        directory.chmod(stat.S_ISGID | mode | 0o770)
 
 
-def _mount_tmpfs(directory: Path, limit_bytes: int) -> None:
+def _mount_tmpfs(directory: Path, limit_bytes: int) -> bool:
     if os.path.ismount(directory):
-        return
+        return False
     options = f"size={limit_bytes}" if limit_bytes else "mode=0755"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MOUNT_TIMEOUT_S)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MOUNT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise OSError(f"mount of {directory} did not end within {_MOUNT_TIMEOUT_S} s") from None
     if done.returncode:
-        raise VolumeError(f"mount of {directory} failed: {done.stderr.strip()}")
+        raise OSError(f"mount of {directory} failed: {done.stderr.strip()}")
+    return True
 
 
 def _mounts_below(directory: Path) -> list[str]:

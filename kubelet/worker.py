@@ -7,8 +7,8 @@ holds no truth: after a restart of the kubelet a new worker finds the pod runnin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from kubelet import podplan
@@ -20,7 +20,9 @@ from kubelet.podbuild import (
     HostFacts,
     container_spec,
     mount_specs,
+    must_not_be_root,
     sandbox_spec,
+    verify_not_root,
 )
 from kubelet.podplan import (
     Action,
@@ -38,16 +40,25 @@ from kubelet.podplan import (
 from kubelet.podspec import find_container, full_name, grace_s
 from kubelet.podstatus import NodeFacts, pod_status
 from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
-from kubelet.volumes import VolumeError, Volumes
-from podyard.api.types import Pod, PodStatus
+from kubelet.statuses import StatusChannel, StatusWriter
+from kubelet.volumes import Lookup, VolumeError, Volumes
+from podyard.api.errors import ApiError
+from podyard.api.types import Container, Pod, PodStatus, copy_of
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
+from podyard.base.run import Background
 
 _LOGGER = log.get_logger("kubelet.worker")
-# Upstream: pod sync error back-off, from its transient value up.
+# Between tries of what failed: a mount, a sandbox, the start of a container.
 _ERROR_BACKOFF = Backoff(base_s=1.0, cap_s=10.0)
 # Upstream: syncFrequency; refreshes ConfigMap and Secret volumes.
 _RESYNC_S = 60.0
+# An object that does not go (it has finalizers, or the server is away) is asked to again.
+_CONFIRM_BACKOFF = Backoff(base_s=2.0, cap_s=60.0)
+_LOOK_AT_STOPS_S = 2.0
+# Upstream: a pod always gets a second to end, and a leftover of an unknown pod gets no more.
+_LEAST_GRACE_S = 1.0
+_SANDBOX = "sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Surroundings:
     Attributes:
         starts: bounds how many sandboxes and containers start at once: more gains nothing.
         lookup: (kind, namespace, name) -> object or None, for ConfigMaps and Secrets.
-        publish: writes a pod's status; returns once the server has it.
+        statuses: writes pods' statuses.
         confirm: removes a pod's object once nothing of it runs.
         record: (pod, type, reason, message, field path) records an event.
         tidy: removes logs and cgroups of a pod that is gone.
@@ -68,15 +79,51 @@ class Surroundings:
     images: ImagePuller
     volumes: Volumes
     starts: asyncio.Semaphore
-    lookup: Callable[[Any, str, str], Any]
-    publish: Callable[[Pod, PodStatus], Any]
-    confirm: Callable[[Pod], Any]
+    lookup: Lookup
+    statuses: StatusWriter
+    confirm: Callable[[Pod], Awaitable[None]]
     record: Callable[[Pod, str, str, str, str], None]
-    tidy: Callable[[ObservedPod, Pod | None], None]
+    tidy: Callable[[ObservedPod, Pod | None], Awaitable[None]]
     host: Callable[[], HostFacts]
     node: Callable[[], NodeFacts]
     network: ClusterNetwork
     network_ready: Callable[[], str | None]
+
+
+@dataclass(slots=True)
+class _Retry:
+    failures: int = 0
+    not_before_s: float = 0.0
+
+
+class Retries:
+    """What failed, by target, and when each may be tried again.
+
+    Any event wakes a pod's worker; this keeps it from trying what has just failed at each of them.
+    """
+
+    def __init__(self) -> None:
+        self._targets: dict[str, _Retry] = {}
+
+    def failed(self, target: str, backoff: Backoff = _ERROR_BACKOFF) -> float:
+        """Counts a failure; answers when to try again."""
+        retry = self._targets.setdefault(target, _Retry())
+        retry.not_before_s = clock.now_s() + backoff.delay_s(retry.failures, ids.jitter())
+        retry.failures += 1
+        return retry.not_before_s
+
+    def hold(self, target: str, until_s: float) -> float:
+        """Sets when to try again by other rules than the back-off."""
+        self._targets.setdefault(target, _Retry()).not_before_s = until_s
+        return until_s
+
+    def held_until_s(self, target: str) -> float | None:
+        """When the target may be tried again; None for now."""
+        retry = self._targets.get(target)
+        return retry.not_before_s if retry is not None and retry.not_before_s > clock.now_s() else None
+
+    def worked(self, target: str) -> None:
+        self._targets.pop(target, None)
 
 
 class PodWorker:
@@ -91,13 +138,18 @@ class PodWorker:
         self.uid = uid
         self.pod = pod
         self.object_exists = pod is not None
+        self.observed = ObservedPod(uid)
         self._around = around
         self._memory = Memory()
+        self._retries = Retries()
         self._wake = asyncio.Event()
-        self.observed = ObservedPod(uid)
         self._gone = False
-        self._failures = 0
+        self._status: PodStatus | None = None
+        self._reported: Pod | None = None
+        self._channel = StatusChannel(around.statuses, self.wake)
+        self._acting: asyncio.Task[float | None] | None = None
         self._stopping: set[str] = set()
+        self._least_grace_s: float | None = None
         self._logger = _LOGGER.bind(uid=uid, pod=full_name(pod) if pod else "")
 
     def wake(self) -> None:
@@ -107,11 +159,17 @@ class PodWorker:
     def update(self, pod: Pod) -> None:
         """The object has changed."""
         self.pod = pod
-        self.wake()
+        self._turn()
 
     def forget_object(self) -> None:
         """The object is gone: what still runs must end."""
         self.object_exists = False
+        self._turn()
+
+    def _turn(self) -> None:
+        if self.ending and self._acting is not None:
+            # What is being started now (a long pull, perhaps) is not wanted any more.
+            self._acting.cancel()
         self.wake()
 
     @property
@@ -120,25 +178,26 @@ class PodWorker:
 
     async def run(self) -> None:
         """Works until nothing of the pod is left here."""
-        async with asyncio.TaskGroup() as group:
+        async with Background() as background:
+            background.start(self._channel.run(), name="status")
             while True:
                 self._wake.clear()
                 try:
-                    wake_at_s = await self._step(group)
-                    if wake_at_s is None and self._gone:
+                    wake_at_s = await self._step(background)
+                    self._retries.worked("step")
+                    if self._gone:
                         return
-                    self._failures = 0
                 except RuntimeFailure as failure:
-                    wake_at_s = self._after_failure(failure.message)
+                    wake_at_s = self._failed("step", failure.message)
                 except (VolumeError, OSError) as error:
-                    wake_at_s = self._after_failure(str(error))
+                    wake_at_s = self._failed("step", str(error))
                 await self._sleep_until(wake_at_s)
 
-    def _after_failure(self, text: str) -> float:
-        delay_s = _ERROR_BACKOFF.delay_s(self._failures, ids.jitter())
-        self._failures += 1
-        self._logger.warning("pod step failed", error=text, retry_in_s=round(delay_s, 2))
-        return clock.now_s() + delay_s
+    def _failed(self, target: str, text: str) -> float:
+        retry_at_s = self._retries.failed(target)
+        retry_in_s = round(retry_at_s - clock.now_s(), 2)
+        self._logger.warning("pod step failed", target=target, error=text, retry_in_s=retry_in_s)
+        return retry_at_s
 
     async def _sleep_until(self, wake_at_s: float | None) -> None:
         due_s = clock.now_s() + _RESYNC_S * (1 + 0.5 * ids.jitter())
@@ -150,28 +209,34 @@ class PodWorker:
         finally:
             timer.cancel()
 
-    async def _step(self, group: asyncio.TaskGroup) -> float | None:
+    async def _step(self, background: Background) -> float | None:
         """One look at the pod; answers when to look again at the latest."""
         observed = await self._observe()
+        self._clear_waiting(observed)
         if self.ending:
-            return await self._end(group, observed)
-        pod = self.pod
+            return await self._end(background, observed)
+        pod = self._report(observed)
         assert pod is not None
         plan = podplan.plan(pod, observed, self._memory, clock.now_s())
-        self._clear_waiting(observed)
-        await self._report(observed)
-        if not plan.actions:
-            if not plan.finished:
-                await self._refresh_volumes(pod)
+        if plan.finished:
+            await self._around.volumes.tear_down(self.uid)
             return plan.wake_at_s
-        retry_at_s = await self._act(plan.actions, observed)
-        observed = await self._observe()
-        self._clear_waiting(observed)
-        await self._report(observed)
+        if not plan.actions:
+            await self._refresh_volumes(pod)
+            return plan.wake_at_s
+        retry_at_s = await self._act(background, plan.actions, observed)
+        if self.ending:
+            return clock.now_s()
+        after = await self._observe()
+        self._clear_waiting(after)
+        self._report(after)
         wakes = [due_s for due_s in (plan.wake_at_s, retry_at_s) if due_s is not None]
         if all(isinstance(action, Hold) for action in plan.actions):
             return min(wakes, default=None)
-        return min([*wakes, clock.now_s()]) if retry_at_s is None else min(wakes)
+        if after == observed and retry_at_s is None:
+            # All went well and nothing is different: not again at once, or this would never end.
+            return self._failed("step", "what was done has changed nothing")
+        return clock.now_s() if after != observed else min(wakes)
 
     async def _observe(self) -> ObservedPod:
         self.observed = await self._around.runtime.pod(self.uid)
@@ -179,32 +244,51 @@ class PodWorker:
 
     # The end of a pod.
 
-    async def _end(self, group: asyncio.TaskGroup, observed: ObservedPod) -> float | None:
-        plan = podplan.plan_termination(observed, self._memory, grace_s=self._grace_s())
-        if self.object_exists:
-            await self._report(observed, ending=True)
+    async def _end(self, background: Background, observed: ObservedPod) -> float | None:
+        grace_s = self._grace_s()
+        plan = podplan.plan_termination(observed, self._memory, grace_s=grace_s)
+        self._report(observed, ended=plan.finished)
         if not plan.finished:
-            await self._wind_down(group, plan.actions)
-            return clock.now_s() + 1.0 if self._stopping else clock.now_s()
+            return await self._wind_down(background, plan.actions, observed)
+        await self._around.volumes.tear_down(self.uid)
         if self.object_exists:
-            pod = self.pod
-            assert pod is not None
-            self._around.volumes.tear_down(self.uid)
-            await self._around.confirm(pod)
-            # The watch will say that the object is gone; until then look now and then.
-            return clock.now_s() + 5.0
+            return await self._give_up_object()
         for action in podplan.plan_removal(observed).actions:
             await self._execute(action, observed)
-        self._around.volumes.tear_down(self.uid)
-        self._around.tidy(observed, self.pod)
+        await self._around.tidy(observed, self.pod)
         self._around.images.forget(self.uid)
         self._gone = True
         return None
 
-    def _grace_s(self) -> float:
-        return grace_s(self.pod) if self.pod is not None else 30.0
+    async def _give_up_object(self) -> float | None:
+        """Nothing runs: the object may go, once it has said how the pod ended."""
+        pod = self.pod
+        assert pod is not None
+        if not self._channel.settled:
+            return None  # the channel wakes us
+        held_until_s = self._retries.held_until_s("confirm")
+        if held_until_s is not None:
+            return held_until_s
+        await self._around.confirm(pod)
+        # The watch will say that the object is gone; until then look now and then.
+        return self._retries.failed("confirm", _CONFIRM_BACKOFF)
 
-    async def _wind_down(self, group: asyncio.TaskGroup, actions: tuple[Action, ...]) -> None:
+    def _grace_s(self) -> float:
+        """The grace to end with: it may become shorter meanwhile, never longer.
+
+        Source: pod_workers.go calculateEffectiveGracePeriod.
+        """
+        if self.pod is None:
+            return _LEAST_GRACE_S
+        wanted_s = grace_s(self.pod)
+        if self._least_grace_s is not None:
+            wanted_s = min(wanted_s, self._least_grace_s)
+        self._least_grace_s = wanted_s
+        return max(wanted_s, _LEAST_GRACE_S)
+
+    async def _wind_down(
+        self, background: Background, actions: tuple[Action, ...], observed: ObservedPod
+    ) -> float | None:
         """Stops run side by side and in the background: a shorter grace may arrive meanwhile."""
         stops = [action for action in actions if isinstance(action, StopContainer)]
         for stop in stops:
@@ -213,11 +297,14 @@ class PodWorker:
                 continue
             self._say_killing(stop)
             self._stopping.add(key)
-            group.create_task(self._stop(stop, key), name=f"stop {stop.name}")
+            background.start(self._stop(stop, key), name=f"stop {stop.name}")
         if stops:
-            return
+            return clock.now_s() + _LOOK_AT_STOPS_S
         for action in actions:
-            await self._execute(action, ObservedPod(self.uid))
+            await self._execute(action, observed)
+        if await self._observe() == observed:
+            return self._failed("step", "what was done has changed nothing")
+        return clock.now_s()
 
     async def _stop(self, action: StopContainer, key: str) -> None:
         try:
@@ -237,9 +324,33 @@ class PodWorker:
 
     # Acting.
 
-    async def _act(self, actions: tuple[Action, ...], observed: ObservedPod) -> float | None:
-        """Carries out a live pod's actions; answers when to try again what could not be done."""
-        retries = [await self._execute(action, observed) for action in actions]
+    async def _act(
+        self, background: Background, actions: tuple[Action, ...], observed: ObservedPod
+    ) -> float | None:
+        """Carries out a live pod's actions; answers when to try again what could not be done.
+
+        Given up as soon as the pod must end. What the runtime made nevertheless shows at the next look.
+        """
+        acting = background.start(self._carry_out(actions, observed), name="act")
+        self._acting = acting
+        try:
+            await asyncio.wait({acting})
+        finally:
+            self._acting = None
+            acting.cancel()
+        return None if acting.cancelled() else acting.result()
+
+    async def _carry_out(self, actions: tuple[Action, ...], observed: ObservedPod) -> float | None:
+        retries: list[float | None] = []
+        for action in actions:
+            try:
+                retries.append(await self._execute(action, observed))
+            except RuntimeFailure as failure:
+                # What follows would build on it.
+                retries.append(self._failed(type(action).__name__, failure.message))
+                break
+            else:
+                self._retries.worked(type(action).__name__)
         return min((due_s for due_s in retries if due_s is not None), default=None)
 
     async def _execute(self, action: Action, observed: ObservedPod) -> float | None:
@@ -270,28 +381,37 @@ class PodWorker:
         return None
 
     async def _start_sandbox(self, attempt: int) -> float | None:
+        held_until_s = self._retries.held_until_s(_SANDBOX)
+        if held_until_s is not None:
+            return held_until_s
         pod = self.pod
         assert pod is not None
         problem = None if pod.spec.hostNetwork else self._around.network_ready()
         if problem is not None:
             self._record("Warning", "NetworkNotReady", f"network is not ready: {problem}")
-            return clock.now_s() + 1.0
+            return self._retries.hold(_SANDBOX, clock.now_s() + 1.0)
         try:
             await self._around.volumes.set_up(pod, self._around.lookup)
         except VolumeError as error:
             self._record("Warning", "FailedMount", str(error))
-            return self._after_failure(str(error))
+            return self._failed(_SANDBOX, str(error))
         spec = sandbox_spec(pod, attempt, self._around.network)
         try:
             async with self._around.starts:
                 await self._around.runtime.run_sandbox(spec)
         except RuntimeFailure as failure:
-            text = f"Failed to create pod sandbox: rpc error: code = {failure.code} desc = {failure.message}"
+            code = "".join(part.capitalize() for part in failure.code.split("_"))
+            text = f"Failed to create pod sandbox: rpc error: code = {code} desc = {failure.message}"
             self._record("Warning", "FailedCreatePodSandBox", text)
-            return self._after_failure(failure.message)
+            return self._failed(_SANDBOX, failure.message)
+        self._retries.worked(_SANDBOX)
         return None
 
     async def _start_container(self, action: StartContainer, observed: ObservedPod) -> float | None:
+        target = f"container {action.name}"
+        held_until_s = self._retries.held_until_s(target)
+        if held_until_s is not None:
+            return held_until_s
         pod = self.pod
         assert pod is not None
         container = find_container(pod, action.name)
@@ -306,16 +426,31 @@ class PodWorker:
             image = await self._around.images.ensure(
                 self.uid, container.image, container.imagePullPolicy, announce
             )
+            await self._check_user(pod, container, image)
             spec = await self._container_spec(pod, container, action.attempt, observed)
         except PullError as error:
             self._memory.waiting[action.name] = Waiting(error.reason, error.message)
-            return error.retry_at_s
-        except BuildError as error:
+            return self._retries.hold(target, error.retry_at_s)
+        except VolumeError as error:
+            self._record("Warning", "FailedMount", str(error))
+            return self._failed(target, str(error))
+        except (BuildError, ApiError) as error:
             announce("Warning", "Failed", f"Error: {error}")
             self._memory.waiting[action.name] = Waiting("CreateContainerConfigError", str(error))
-            return clock.now_s() + 10.0
-        del image
-        return await self._create_and_start(action, spec, observed, announce)
+            return self._failed(target, str(error))
+        retry_at_s = await self._create_and_start(action, spec, observed, announce)
+        if retry_at_s is None:
+            self._retries.worked(target)
+        return retry_at_s
+
+    async def _check_user(self, pod: Pod, container: Container, image: str) -> None:
+        """Refuses to run as root what must not.
+
+        Raises:
+            BuildError: it would, or nobody can tell.
+        """
+        if must_not_be_root(pod, container):
+            verify_not_root(pod, container, await self._around.runtime.image(image))
 
     async def _container_spec(self, pod: Pod, container: Any, attempt: int, observed: ObservedPod) -> Any:
         around = self._around
@@ -324,8 +459,13 @@ class PodWorker:
         addresses = (host.host_ip,) if pod.spec.hostNetwork else (sandbox.ips if sandbox else ())
         env = await container_env(pod, container, host, addresses, around.lookup)
         paths = await around.volumes.set_up(pod, around.lookup)
-        mounts = mount_specs(container, paths)
-        return container_spec(pod, container, attempt=attempt, env=env, mounts=mounts, host=host)
+        mounts = [
+            replace(mount, host_path=await around.volumes.sub_path(self.uid, mount.host_path, sub_path))
+            if sub_path
+            else mount
+            for mount, sub_path in mount_specs(pod, container, paths, env)
+        ]
+        return container_spec(pod, container, attempt=attempt, env=env, mounts=tuple(mounts), host=host)
 
     async def _create_and_start(
         self,
@@ -344,7 +484,7 @@ class PodWorker:
             except RuntimeFailure as failure:
                 announce("Warning", "Failed", f"Error: {failure.message}")
                 self._memory.waiting[action.name] = Waiting("CreateContainerError", failure.message)
-                return self._after_failure(failure.message)
+                return self._failed(f"container {action.name}", failure.message)
             announce("Normal", "Created", "Container created")
             if action.backoff is not None:
                 self._memory.restarts[action.name] = action.backoff
@@ -353,7 +493,7 @@ class PodWorker:
             except RuntimeFailure as failure:
                 announce("Warning", "Failed", f"Error: {failure.message}")
                 self._memory.waiting[action.name] = Waiting("RunContainerError", failure.message)
-                return clock.now_s() + 1.0
+                return self._failed(f"container {action.name}", failure.message)
         announce("Normal", "Started", "Container started")
         self._memory.waiting.pop(action.name, None)
         return None
@@ -373,12 +513,27 @@ class PodWorker:
             if made and made[0].state == "running":
                 del self._memory.waiting[name]
 
-    async def _report(self, observed: ObservedPod, *, ending: bool = False) -> None:
+    def _report(self, observed: ObservedPod, *, ended: bool = False) -> Pod | None:
+        """Makes the pod's status and sends it on its way; answers the pod with it."""
         pod = self.pod
         if pod is None or not self.object_exists:
-            return
-        status = pod_status(pod, observed, self._memory, self._around.node(), clock.now_s(), ending=ending)
-        await self._around.publish(pod, status)
+            return None
+        status = pod_status(
+            pod,
+            observed,
+            self._memory,
+            self._around.node(),
+            clock.now_s(),
+            previous=self._status,
+            ended=ended,
+        )
+        # An object that changed is compared again: someone else may have written its status.
+        if status != self._status or pod is not self._reported:
+            self._status, self._reported = status, pod
+            self._channel.offer(pod, status)
+        seen = copy_of(pod)
+        seen.status.CopyFrom(status)
+        return seen
 
     def _record(self, type_: str, reason: str, message: str, path: str = "") -> None:
         if self.pod is not None:

@@ -128,9 +128,22 @@ def test_back_off_ends_at_five_minutes_and_a_long_good_run_forgives():
     seen = observed(container(state=EXITED, attempt=9, finished_at_s=NOW_S - 301))
     (action,) = actions(pod(), seen, capped)
     assert action.backoff == RestartBackoff(300.0, NOW_S)
-    forgiven = Memory(restarts={"web": RestartBackoff(300.0, NOW_S - 601)})
+    forgiven = Memory(restarts={"web": RestartBackoff(300.0, NOW_S - 602)})
     (action,) = actions(pod(), observed(container(state=EXITED, attempt=9)), forgiven)
     assert action.backoff == RestartBackoff(10.0, NOW_S)
+    # The wait itself is no good run: what crashed 250 s ago after 400 s still waits.
+    short = Memory(restarts={"web": RestartBackoff(300.0, NOW_S - 650)})
+    crashed = observed(container(state=EXITED, attempt=9, finished_at_s=NOW_S - 250))
+    (action,) = actions(pod(), crashed, short)
+    assert isinstance(action, Hold)
+
+
+def test_a_container_that_the_runtime_has_lost_keeps_its_number():
+    lost = pod()
+    lost.status.containerStatuses.add(name="web", restartCount=4).state.waiting.reason = "ContainerCreating"
+    assert actions(lost, observed()) == [StartContainer("web", 4, "s0")]
+    lost.status.containerStatuses[0].state.terminated.exitCode = 1
+    assert actions(lost, observed()) == [StartContainer("web", 5, "s0")]
 
 
 def test_a_dead_sandbox_is_replaced_once_nothing_runs_in_it():
