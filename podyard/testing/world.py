@@ -8,7 +8,8 @@ On the virtual loop 300 s pass in a millisecond and the same seed gives the same
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from apiserver.core import ApiCore
@@ -18,7 +19,7 @@ from controller_manager.table import controllers
 from kubelet.node import Machine
 from kubelet.nodeagent import NodeAgent
 from kubelet.podbuild import ClusterNetwork
-from kubelet.runtime.hollow import HollowRuntime, Stage
+from kubelet.runtime.hollow import Delays, HollowRuntime, Stage
 from kubelet.shell import Kubelet
 from kubelet.volumes import NoVolumes
 from podyard.api import errors, resources
@@ -27,7 +28,9 @@ from podyard.base import clock, ids
 from podyard.base.run import Background
 from podyard.client.client import Client
 from podyard.client.recorder import Recorder
+from podyard.testing.faults import Link
 from podyard.testing.history import History, kinds
+from podyard.testing.invariants import Invariants, never_back
 from podyard.testing.loop import VirtualLoop
 from scheduler.shell import Scheduler
 
@@ -46,12 +49,26 @@ _MACHINE = Machine(
 )
 
 
+SCHEDULER = "scheduler"
+CONTROLLERS = "controllers"
+
+
+@dataclass(slots=True)
+class _Part:
+    run: Callable[[], Coroutine[Any, Any, None]]
+    task: asyncio.Task[None] | None = None
+
+
 class World:
     """One cluster.
+
+    Its parts (`SCHEDULER`, `CONTROLLERS` and each node's name) can be killed and started again, and
+    each has a link to the API server that can be cut.
 
     Args:
         nodes: how many hollow nodes.
         stages: image -> behaviour of its containers.
+        delays: how long the nodes' runtimes take.
     """
 
     def __init__(
@@ -59,69 +76,109 @@ class World:
         *,
         nodes: int = 2,
         stages: Mapping[str, Stage] | None = None,
+        delays: Delays = Delays(),
         ca_pem: str = "simulated",
         cluster_cidr: str = "10.244.0.0/16",
     ) -> None:
         self.history = History()
+        self.invariants = Invariants()
         self.core = ApiCore(MemoryStore())
         self.client = self._client("kubernetes-admin", "system:masters")
         self.runtimes: dict[str, HollowRuntime] = {}
+        self.links: dict[str, Link] = {}
+        self._parts: dict[str, _Part] = {}
+        self._background: Background | None = None
         self._node_count = nodes
         self._stages = dict(stages or {})
+        self._delays = delays
         self._ca_pem = ca_pem
         self._cluster_cidr = cluster_cidr
 
-    def _client(self, user: str, *groups: str) -> Client:
-        return Client(self.core.transport(user, *groups), field_manager=user)
+    def _client(self, user: str, *groups: str, part: str = "") -> Client:
+        gate = self.links.setdefault(part, Link()).gate if part else None
+        return Client(self.core.transport(user, *groups, gate=gate), field_manager=user)
 
     async def start(self, background: Background) -> None:
         """Starts every part and waits until the nodes are ready."""
+        self._background = background
         self.core.start(background)
         await self.until(lambda: self.core.bootstrap.done, "system objects")
         for row in kinds():
             background.start(self._record(row), name=f"history {row.plural}")
-        self._start_controllers(background)
-        self._start_scheduler(background)
+        self._begin(CONTROLLERS, self._run_controllers)
+        self._begin(SCHEDULER, self._run_scheduler)
         for number in range(1, self._node_count + 1):
-            self.start_node(background, f"node-{number}")
+            self.start_node(f"node-{number}")
         await self.until_async(self._nodes_ready, "nodes")
 
-    def _start_scheduler(self, background: Background) -> None:
-        client = self._client("system:kube-scheduler")
+    # Parts.
+
+    def _begin(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._parts[name] = _Part(run)
+        self.restart(name)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of all parts."""
+        return sorted(self._parts)
+
+    async def kill(self, name: str) -> None:
+        """Ends a part wherever it is; what it knew is lost. Containers of a node run on."""
+        part = self._parts[name]
+        if part.task is not None:
+            self.history.note(clock.now_s(), f"killed {name}")
+            part.task.cancel()
+            await asyncio.wait({part.task})
+            part.task = None
+
+    def restart(self, name: str) -> None:
+        """Starts a part that does not run."""
+        part = self._parts[name]
+        assert self._background is not None
+        if part.task is None:
+            self.history.note(clock.now_s(), f"started {name}")
+            part.task = self._background.start(part.run(), name=name)
+
+    async def _run_scheduler(self) -> None:
+        client = self._client("system:kube-scheduler", part=SCHEDULER)
         recorder = Recorder(client, "default-scheduler")
         scheduler = Scheduler(client, recorder)
-        background.start(recorder.run(), name="scheduler events")
-        background.start(scheduler.informers.run(), name="scheduler informers")
-        background.start(scheduler.run(), name="scheduler")
+        for kind in (Pod, Node):
+            never_back(scheduler.informers.of(kind))
+        async with Background() as background:
+            background.start(recorder.run(), name="scheduler events")
+            background.start(scheduler.informers.run(), name="scheduler informers")
+            await scheduler.run()
 
-    def _start_controllers(self, background: Background) -> None:
-        client = self._client("system:kube-controller-manager")
+    async def _run_controllers(self) -> None:
+        client = self._client("system:kube-controller-manager", part=CONTROLLERS)
         recorder = Recorder(client, "kube-controller-manager")
         specs = controllers(cluster_cidr=self._cluster_cidr, ca_pem=self._ca_pem)
         manager = Manager(specs, client, recorder)
-        background.start(recorder.run(), name="controller events")
-        background.start(manager.informers.run(), name="controller informers")
-        background.start(manager.run(), name="controllers")
+        async with Background() as background:
+            background.start(recorder.run(), name="controller events")
+            background.start(manager.informers.run(), name="controller informers")
+            await manager.run()
 
-    def start_node(self, background: Background, name: str) -> None:
-        """Starts a kubelet with a hollow runtime."""
-        client = self._client(f"system:node:{name}", "system:nodes")
-        runtime = self.runtimes.setdefault(name, HollowRuntime(self._stages))
+    def start_node(self, name: str) -> None:
+        """Adds a node: a kubelet with a hollow runtime."""
+        self.runtimes[name] = HollowRuntime(self._stages, self._delays)
+        address = f"192.0.2.{len(self.runtimes)}"
+        self._begin(name, lambda: self._run_kubelet(name, address))
+
+    async def _run_kubelet(self, name: str, address: str) -> None:
+        client = self._client(f"system:node:{name}", "system:nodes", part=name)
+        runtime = self.runtimes[name]
         recorder = Recorder(client, "kubelet", name)
         kubelet = Kubelet(name, client, runtime, recorder, volumes=NoVolumes(), network=ClusterNetwork())
+        never_back(kubelet.pods)
         agent = NodeAgent(
-            kubelet,
-            client,
-            runtime,
-            recorder,
-            _MACHINE,
-            address=f"192.0.2.{len(self.runtimes)}",
-            port=10250,
-            labels={},
+            kubelet, client, runtime, recorder, _MACHINE, address=address, port=10250, labels={}
         )
-        background.start(recorder.run(), name=f"{name} events")
-        background.start(kubelet.run(), name=f"{name} kubelet")
-        background.start(agent.run(), name=f"{name} agent")
+        async with Background() as background:
+            background.start(recorder.run(), name=f"{name} events")
+            background.start(kubelet.run(), name=f"{name} kubelet")
+            await agent.run()
 
     async def _nodes_ready(self) -> bool:
         listed = await self.client.list(Node)
@@ -133,6 +190,7 @@ class World:
             for event in batch.events:
                 if event.type != "BOOKMARK":
                     self.history.change(clock.now_s(), event.type, row.kind, event.object)
+                    self.invariants.change(event.type, event.object)
 
     # What scenarios ask.
 
