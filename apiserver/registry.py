@@ -20,6 +20,7 @@ from apiserver.registry_deleting import Deleter, DeleteResult
 from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
+from apiserver.registry_scale import Scaler
 from apiserver.registry_view import CacheView, ClusterAddresses
 from apiserver.registry_writing import Writer
 from apiserver.rules import admission
@@ -79,6 +80,7 @@ class Registry:
         self._reader = Reader(store, cache)
         self._writer = Writer(store, cache, self._reader, admit, ClusterAddresses(cache, service_cidr))
         self._deleter = Deleter(self._writer, self._reader, admit)
+        self.scales = Scaler(self._reader, self._writer)
 
     async def get(
         self, ctx: RequestContext, row: Resource, namespace: str, name: str, resource_version: str = ""

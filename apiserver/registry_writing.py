@@ -154,7 +154,7 @@ class Writer:
                 if subresource or not row.create_on_update:
                     raise errors.NotFound.of(row.plural, name, row.group)
                 return Outcome(self._new(row, namespace, asked))
-            return self._updated(row, state, copy_of(asked), subresource)
+            return self.updated(row, state, copy_of(asked), subresource)
 
         written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
         return written.object.view(row), written.created
@@ -192,7 +192,7 @@ class Writer:
             new: Any = decoded.message
             _check_names(row, namespace, name, new.metadata)
             row.defaults(new)
-            return self._updated(row, state, new, subresource)
+            return self.updated(row, state, new, subresource)
 
         written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
         return written.object.view(row)
@@ -305,7 +305,7 @@ class Writer:
         _raise_invalid(row, metadata.name, [*_name_causes(metadata, causes), *causes])
         return new
 
-    def _updated(self, row: Resource, state: ApiObject, new: Any, subresource: str) -> Outcome:
+    def updated(self, row: Resource, state: ApiObject, new: Any, subresource: str) -> Outcome:
         """The decision of an update; `new` is changed into what will be stored."""
         old: Any = state.view(row).message
         name = old.metadata.name

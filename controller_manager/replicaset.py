@@ -188,5 +188,6 @@ REPLICASET = ControllerSpec(
     owns=(Pod,),
     maps={Pod: _keys_of_pod},
     reconcile=reconcile,
+    reporter="replicaset-controller",
     workers=8,
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from controller_manager import (
+    deployment,
     garbage,
     namespace,
     nodeeviction,
     nodeipam,
     nodelifecycle,
     podgc,
+    replicaset,
     rootca,
     serviceaccount,
     tainteviction,
@@ -34,6 +36,8 @@ def controllers(
         serviceaccount.SERVICE_ACCOUNT,
         rootca.controller(ca_pem),
         namespace.NAMESPACE,
+        replicaset.REPLICASET,
+        deployment.DEPLOYMENT,
         podgc.POD_GC,
         *garbage.controllers(),
     )

@@ -185,6 +185,8 @@ def served_rows() -> list[Served]:
 _EXTRA_METHODS = {
     "UpdateStatus": ("{kind}UpdateRequest", "{message}"),
     "Finalize": ("{kind}UpdateRequest", "{message}"),
+    "GetScale": (".podyard.meta.v1.GetRequest", ".k8s.io.api.autoscaling.v1.Scale"),
+    "UpdateScale": (".podyard.meta.v1.ScaleUpdateRequest", ".k8s.io.api.autoscaling.v1.Scale"),
     "Bind": ("{kind}BindRequest", f".{META}.Status"),
     "Logs": ("{kind}LogsRequest", "stream .podyard.meta.v1.LogChunk"),
 }
@@ -240,6 +242,8 @@ def service_files() -> dict[str, str]:
     files = {}
     for package, rows in sorted(by_package.items()):
         imports = {"podyard/meta/v1/meta.proto", file_of(META)} | {file_of(row.package) for row in rows}
+        if any("GetScale" in row.methods for row in rows):
+            imports.add(file_of("k8s.io.api.autoscaling.v1"))
         head = [HEADER, 'syntax = "proto3";\n', f"package {package};\n"]
         head.append("".join(f'import "{path}";\n' for path in sorted(imports)))
         files[f"{package.replace('.', '/')}/service.proto"] = "\n".join(

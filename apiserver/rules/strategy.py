@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apiserver.rules import deletion, metadata, namespaces, nodes, pods, services
+from apiserver.rules import deletion, metadata, namespaces, nodes, pods, services, workloads
 from apiserver.rules.deletion import DeleteOutcome
 from podyard.api import validation
 from podyard.api.resources import Resource
@@ -26,6 +26,7 @@ from podyard.api.types import (
     PriorityClass,
     Service,
     StatusCause,
+    apps_v1,
     meta_v1,
 )
 
@@ -76,6 +77,16 @@ class Strategy:
 
 
 STRATEGIES: Mapping[type[Message], Strategy] = {
+    apps_v1.Deployment: Strategy(
+        prepare_create=workloads.prepare_create,
+        prepare_update=workloads.prepare_deployment_update,
+        parts={"status": Part(workloads.prepare_status, validation.deployment_status_update)},
+    ),
+    apps_v1.ReplicaSet: Strategy(
+        prepare_create=workloads.prepare_create,
+        prepare_update=workloads.prepare_update,
+        parts={"status": Part(workloads.prepare_status, validation.replica_set_status_update)},
+    ),
     EndpointSlice: Strategy(
         prepare_create=metadata.first_generation, prepare_update=metadata.count_body_generation
     ),

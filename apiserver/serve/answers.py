@@ -57,6 +57,13 @@ def object_body(row: Resource, item: Any, form: Form, *, now_s: float, include_o
     return encode(orjson.loads(item.json), YAML) if form.media == YAML else item.json + b"\n"
 
 
+def plain_body(raw: bytes, json: bytes, api_version: str, kind: str, media: str) -> bytes:
+    """An object that is no row's kind, such as a Scale, as an answer's body."""
+    if media == PROTOBUF:
+        return codec.envelope(raw, api_version, kind)
+    return encode(orjson.loads(json), YAML) if media == YAML else json + b"\n"
+
+
 def list_body(row: Resource, listed: Any, form: Form, *, now_s: float, include_object: str = "") -> bytes:
     """A list as an answer's body. `listed` is the registry's ListResult."""
     metadata: dict[str, Any] = {"resourceVersion": listed.resource_version}

@@ -10,6 +10,7 @@ from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
 from apiserver.registry_options import WriteOptions, check_write_options
+from apiserver.registry_scale import ScaleItem
 from apiserver.serve import answers, bodies
 from apiserver.serve.body_kinds import check_kind
 from apiserver.serve.negotiate import Form, form_of, watch_form_of
@@ -18,6 +19,7 @@ from apiserver.serve.paths import ResourcePath
 from apiserver.serve.rest_watch import WatchStream
 from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors
+from podyard.api.scale import API_VERSION, KIND, Scale
 from podyard.api.types import Binding, DeleteOptions, ListOptions, core_v1, meta_v1
 from podyard.base import clock
 
@@ -70,6 +72,8 @@ class ObjectHandlers:
                 return await self._log(request, context, path)
             if path.subresource == "binding":
                 return await self._bind(request, context, path)
+            if path.subresource == "scale":
+                return await self._scale(request, path, verb)
         handler = {
             "get": self._get,
             "list": self._list,
@@ -237,6 +241,29 @@ class ObjectHandlers:
         form = form_of(request.headers.get("Accept", ""))
         return web.Response(
             status=201, body=answers.status_body(status, form.media), headers={"Content-Type": form.media}
+        )
+
+    async def _scale(self, request: web.Request, path: ResourcePath, verb: str) -> web.Response:
+        scales, row = self._registry.scales, path.row
+        if verb == "get":
+            return self._scaled(request, await scales.get(row, path.namespace, path.name))
+        if verb == "patch":
+            options = options_from(meta_v1.PatchOptions, request.query, request.query.getall)
+            kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
+            data = await bodies.read_body(request)
+            item = await scales.patch(row, path.namespace, path.name, kind, data, options)
+            return self._scaled(request, item)
+        update = options_from(meta_v1.UpdateOptions, request.query, request.query.getall)
+        body = await self._decoded(request, Scale, update)
+        assert isinstance(body.message, Scale)
+        item = await scales.update(row, path.namespace, path.name, body.message, update)
+        return self._scaled(request, item)
+
+    def _scaled(self, request: web.Request, item: ScaleItem) -> web.Response:
+        form = form_of(request.headers.get("Accept", ""))
+        return web.Response(
+            body=answers.plain_body(item.raw, item.json, API_VERSION, KIND, form.media),
+            headers={"Content-Type": form.media},
         )
 
     async def _log(

@@ -18,6 +18,7 @@ from apiserver.registry import Registry
 from podyard.api import codec, errors, resources
 from podyard.api.errors import ApiError
 from podyard.api.resources import Resource
+from podyard.api.scale import Scale
 from podyard.api.types import SERVICE_MODULES, Binding, Message, Status, Unknown, core_v1, meta_v1, rpc
 
 # Operations of one bulk request; more would hold the loop for too long.
@@ -88,6 +89,9 @@ class Services:
         for verb, subresource in (("UpdateStatus", "status"), ("Finalize", "finalize")):
             if verb in offered:
                 table[verb] = Method(update, message, bound(partial(self._update, subresource=subresource)))
+        if "GetScale" in offered:
+            table["GetScale"] = Method(rpc.GetRequest, Scale, bound(self._get_scale))
+            table["UpdateScale"] = Method(rpc.ScaleUpdateRequest, Scale, bound(self._update_scale))
         if "Bind" in offered:
             table["Bind"] = Method(own(row, "BindRequest"), Status, bound(self._bind))
         if "Logs" in offered:
@@ -166,6 +170,17 @@ class Services:
             warnings=[],
         )
         return patched.raw
+
+    async def _get_scale(self, row: Resource, context: RequestContext, request: Any) -> bytes:
+        self._allow(context, "get", row, request.namespace, request.name, "scale")
+        return (await self._registry.scales.get(row, request.namespace, request.name)).raw
+
+    async def _update_scale(self, row: Resource, context: RequestContext, request: Any) -> bytes:
+        self._allow(context, "update", row, request.namespace, request.name, "scale")
+        item = await self._registry.scales.update(
+            row, request.namespace, request.name, request.object, request.options
+        )
+        return item.raw
 
     async def _delete(self, row: Resource, context: RequestContext, request: Any) -> rpc.DeleteResponse:
         self._allow(context, "delete", row, request.namespace, request.name)

@@ -105,7 +105,10 @@ def encode_json(message: Message, api_version: str, kind: str) -> bytes:
     value = to_dict(message)
     if not kind and not api_version:
         return orjson.dumps(value)
-    return b"".join((_json_start(api_version, kind), orjson.dumps(value)[1:]))
+    start = _json_start(api_version, kind)
+    if not value:
+        return start[:-1] + b"}"  # nothing follows the comma
+    return b"".join((start, orjson.dumps(value)[1:]))
 
 
 def join_list_json(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
-from podyard.api import event_conversion, facts, meta, pod_columns, times
+from podyard.api import event_conversion, facts, meta, pod_columns, scale, times
 from podyard.api.types import (
     ConfigMap,
     Endpoints,
@@ -24,10 +24,12 @@ from podyard.api.types import (
     Namespace,
     Node,
     Pod,
+    PodTemplateSpec,
     PriorityClass,
     Secret,
     Service,
     ServiceAccount,
+    apps_v1,
 )
 
 NONE = "<none>"
@@ -260,7 +262,40 @@ def _event_view(obj: EventsV1Event, now_s: float) -> list[Any]:
     return _event(event_conversion.from_events_v1(obj), now_s)
 
 
+def _containers(template: PodTemplateSpec) -> list[str]:
+    """Names and images of a template's containers."""
+    containers = template.spec.containers
+    return [",".join(c.name for c in containers), ",".join(c.image for c in containers)]
+
+
+def _deployment(obj: apps_v1.Deployment, now_s: float) -> list[Any]:
+    status = obj.status
+    return [
+        obj.metadata.name,
+        f"{status.readyReplicas}/{obj.spec.replicas}",
+        status.updatedReplicas,
+        status.availableReplicas,
+        _age(obj, now_s),
+        *_containers(obj.spec.template),
+        scale.selector_text(obj.spec.selector),
+    ]
+
+
+def _replica_set(obj: apps_v1.ReplicaSet, now_s: float) -> list[Any]:
+    return [
+        obj.metadata.name,
+        obj.spec.replicas,
+        obj.status.replicas,
+        obj.status.readyReplicas,
+        _age(obj, now_s),
+        *_containers(obj.spec.template),
+        scale.selector_text(obj.spec.selector) or NONE,
+    ]
+
+
 CELLS: Mapping[type[Message], Cells] = {
+    apps_v1.Deployment: _deployment,
+    apps_v1.ReplicaSet: _replica_set,
     ConfigMap: _config_map,
     Endpoints: _endpoints,
     EndpointSlice: _endpoint_slice,

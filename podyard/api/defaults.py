@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.api.pod_defaults import pod, round_up
+from podyard.api.pod_defaults import pod, pod_spec, round_up
 from podyard.api.types import (
     Endpoints,
     EndpointSlice,
+    IntOrString,
     Message,
     Namespace,
     Node,
     Pod,
+    PodTemplateSpec,
     PriorityClass,
     Secret,
     Service,
+    apps_v1,
 )
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -116,7 +119,38 @@ def priority_class(obj: PriorityClass) -> None:
         obj.preemptionPolicy = "PreemptLowerPriority"
 
 
+def _template(template: PodTemplateSpec) -> None:
+    pod_spec(template.spec)
+
+
+def deployment(obj: apps_v1.Deployment) -> None:
+    """One replica, rolling by a quarter, ten old revisions, ten minutes to progress."""
+    spec = obj.spec
+    if not spec.HasField("replicas"):
+        spec.replicas = 1
+    strategy = spec.strategy
+    strategy.type = strategy.type or "RollingUpdate"
+    if strategy.type == "RollingUpdate":
+        for limit in ("maxUnavailable", "maxSurge"):
+            if not strategy.rollingUpdate.HasField(limit):
+                getattr(strategy.rollingUpdate, limit).CopyFrom(IntOrString(type=1, strVal="25%"))
+    if not spec.HasField("revisionHistoryLimit"):
+        spec.revisionHistoryLimit = 10
+    if not spec.HasField("progressDeadlineSeconds"):
+        spec.progressDeadlineSeconds = 600
+    _template(spec.template)
+
+
+def replica_set(obj: apps_v1.ReplicaSet) -> None:
+    """One replica."""
+    if not obj.spec.HasField("replicas"):
+        obj.spec.replicas = 1
+    _template(obj.spec.template)
+
+
 DEFAULTS: Mapping[type[Message], Callable[[Any], None]] = {
+    apps_v1.Deployment: deployment,
+    apps_v1.ReplicaSet: replica_set,
     Endpoints: endpoints,
     EndpointSlice: endpoint_slice,
     Namespace: namespace,

@@ -19,6 +19,8 @@ _SUBRESOURCE_OF_METHOD = {
     "UpdateStatus": "status",
     "Finalize": "finalize",
     "Bind": "binding",
+    "GetScale": "scale",
+    "UpdateScale": "scale",
     "Logs": "log",
 }
 

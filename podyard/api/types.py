@@ -37,6 +37,7 @@ from podyard.api.gen.k8s.io.apimachinery.pkg.apis.meta.v1 import generated_pb2 a
 from podyard.api.gen.k8s.io.apimachinery.pkg.runtime import generated_pb2 as runtime
 from podyard.api.gen.k8s.io.apimachinery.pkg.util.intstr import generated_pb2 as intstr
 from podyard.api.gen.k8s.io.cri_api.pkg.apis.runtime.v1 import api_pb2 as cri
+from podyard.api.gen.podyard.apps.v1 import service_pb2 as rpc_apps_v1
 from podyard.api.gen.podyard.coordination.v1 import service_pb2 as rpc_coordination_v1
 from podyard.api.gen.podyard.core.v1 import service_pb2 as rpc_core_v1
 from podyard.api.gen.podyard.discovery.v1 import service_pb2 as rpc_discovery_v1
@@ -119,7 +120,15 @@ API_MODULES = {
 # Service package -> generated module with the typed services.
 SERVICE_MODULES = {
     module.DESCRIPTOR.package: module
-    for module in (rpc, rpc_coordination_v1, rpc_core_v1, rpc_discovery_v1, rpc_events_v1, rpc_scheduling_v1)
+    for module in (
+        rpc,
+        rpc_apps_v1,
+        rpc_coordination_v1,
+        rpc_core_v1,
+        rpc_discovery_v1,
+        rpc_events_v1,
+        rpc_scheduling_v1,
+    )
 }
 
 M = TypeVar("M", bound=Message)

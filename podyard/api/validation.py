@@ -31,6 +31,15 @@ from podyard.api.types import (
     Service,
     ServiceAccount,
     StatusCause,
+    apps_v1,
+)
+from podyard.api.validation_apps import (
+    deployment,
+    deployment_status_update,
+    deployment_update,
+    replica_set,
+    replica_set_status_update,
+    replica_set_update,
 )
 from podyard.api.validation_event import event, event_update, event_v1, event_v1_update
 from podyard.api.validation_meta import (
@@ -58,12 +67,14 @@ from podyard.api.validation_service import (
 __all__ = [
     "VALIDATE",
     "VALIDATE_UPDATE",
+    "deployment_status_update",
     "namespace_finalize_update",
     "namespace_status_update",
     "node_update",
     "nothing",
     "nothing_new",
     "pod_status_update",
+    "replica_set_status_update",
     "service_status_update",
 ]
 
@@ -279,6 +290,8 @@ def priority_class_update(new: PriorityClass, old: PriorityClass) -> Causes:
 
 
 VALIDATE: Mapping[type[Message], Callable[[Any], list[StatusCause]]] = {
+    apps_v1.Deployment: deployment,
+    apps_v1.ReplicaSet: replica_set,
     ConfigMap: config_map,
     Endpoints: endpoints,
     EndpointSlice: endpoint_slice,
@@ -294,6 +307,8 @@ VALIDATE: Mapping[type[Message], Callable[[Any], list[StatusCause]]] = {
     ServiceAccount: service_account,
 }
 VALIDATE_UPDATE: Mapping[type[Message], Callable[[Any, Any], list[StatusCause]]] = {
+    apps_v1.Deployment: deployment_update,
+    apps_v1.ReplicaSet: replica_set_update,
     ConfigMap: config_map_update,
     Endpoints: endpoints_update,
     EndpointSlice: endpoint_slice_update,

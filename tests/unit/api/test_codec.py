@@ -353,3 +353,8 @@ def test_empty_list_has_items() -> None:
 def test_status_reads_back() -> None:
     status = meta_v1.Status(status="Failure", code=404)
     assert codec.from_dict(codec.to_dict(status), meta_v1.Status).code == 404
+
+
+def test_an_empty_message_is_json_too():
+    body = codec.encode_json(meta_v1.DeleteOptions(), "v1", "DeleteOptions")
+    assert orjson.loads(body) == {"kind": "DeleteOptions", "apiVersion": "v1"}

@@ -14,9 +14,18 @@ from tests.unit.apiserver.registry_api import Api, refused
 
 pytestmark = pytest.mark.virtual
 
+WORKLOAD = {
+    "selector": {"matchLabels": {"app": "one"}},
+    "template": {
+        "metadata": {"labels": {"app": "one"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+    },
+}
 # What each kind needs beside a name.
 BODIES: dict[str, dict[str, Any]] = {
     "Pod": {"spec": {"containers": [{"name": "main", "image": "nginx"}]}},
+    "Deployment": {"spec": WORKLOAD},
+    "ReplicaSet": {"spec": WORKLOAD},
     "Service": {"spec": {"ports": [{"port": 80}]}},
     "EndpointSlice": {"addressType": "IPv4", "endpoints": []},
     "PriorityClass": {"value": 5},

@@ -1,0 +1,39 @@
+"""The scale of a workload: its wanted and present number of replicas, as autoscaling/v1 Scale. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podyard.api.types import autoscaling_v1
+
+Scale = autoscaling_v1.Scale
+API_VERSION = "autoscaling/v1"
+KIND = "Scale"
+
+
+def scale_of(obj: Any) -> Scale:
+    """The scale of an object with `spec.replicas`, `spec.selector` and `status.replicas`."""
+    scale = Scale()
+    metadata = obj.metadata
+    for name in ("name", "namespace", "uid", "resourceVersion"):
+        setattr(scale.metadata, name, getattr(metadata, name))
+    scale.metadata.creationTimestamp.CopyFrom(metadata.creationTimestamp)
+    scale.spec.replicas = obj.spec.replicas
+    scale.status.replicas = obj.status.replicas
+    scale.status.selector = selector_text(obj.spec.selector)
+    return scale
+
+
+def selector_text(selector: Any) -> str:
+    """A selector as clients send it: `a=b,c in (d,e)`."""
+    terms = [f"{key}={selector.matchLabels[key]}" for key in sorted(selector.matchLabels)]
+    for term in selector.matchExpressions:
+        values = ",".join(sorted(term.values))
+        shown = {
+            "In": f"{term.key} in ({values})",
+            "NotIn": f"{term.key} notin ({values})",
+            "Exists": term.key,
+            "DoesNotExist": f"!{term.key}",
+        }
+        terms.append(shown.get(term.operator, term.key))
+    return ",".join(terms)
