@@ -14,7 +14,7 @@ from controller_manager import deployment_status as progress
 from controller_manager import rollout
 from controller_manager.podstate import is_active, owner_reference
 from controller_manager.rollout import REVISION, ReplicaSet
-from podyard.api import meta, selectors
+from podyard.api import codec, meta, selectors
 from podyard.api.types import Key, Pod, apps_v1, copy_of
 from podyard.control.actions import Action, Actions, Create, Delete, Emit, Patch, RequeueAfter, Update
 from podyard.control.spec import ControllerSpec
@@ -46,6 +46,8 @@ def reconcile(view: View, key: Key) -> Actions:
         steps = _recreate(view, deployment, new, old)
     else:
         steps = _roll(deployment, new, old)
+    if any(isinstance(step, Patch) for step in steps):
+        return steps  # the deployment itself changes: its status is reported from the new state
     if not steps and rollout.is_complete(deployment):
         steps = _clean_up(deployment, old)
     return [*steps, *_report(deployment, sets, new, view.now_s)]
@@ -155,7 +157,7 @@ def _resize(deployment: Deployment, entry: ReplicaSet, count: int) -> list[Actio
     wanted = copy_of(entry)
     wanted.spec.replicas = count
     rollout.set_sizes(deployment, wanted)
-    if wanted == entry:
+    if codec.same(wanted, entry):
         return []
     events = (
         _scaled_event(deployment, entry, entry.spec.replicas, count) if count != entry.spec.replicas else []
@@ -197,13 +199,9 @@ def _report(
 ) -> list[Action]:
     status = progress.deployment_status(deployment, sets, new, now_s)
     actions: list[Action] = []
-    if status.SerializeToString(deterministic=True) != deployment.status.SerializeToString(
-        deterministic=True
-    ):
+    if not codec.same(status, deployment.status):
         wanted = copy_of(deployment)
         wanted.status.CopyFrom(status)
-        # The recorded revision and the status are written in one reconcile: no particular state is meant.
-        wanted.metadata.resourceVersion = ""
         actions.append(Update(wanted, subresource="status"))
     due_s = progress.deadline_s(deployment, status)
     if due_s is not None and due_s > now_s:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podyard.api import meta, resources
+from podyard.api import codec, meta, resources
 from podyard.api.resources import Resource
 from podyard.api.types import Key, Namespace, copy_of
 from podyard.control.actions import Action, Actions, DeleteCollection, RequeueAfter, Update
@@ -99,7 +99,7 @@ def _status(namespace: Namespace, left: dict[str, list[Any]], now_s: float) -> N
             reason="SomeFinalizersRemain",
             message=text,
         )
-    return wanted if wanted.status != namespace.status else None
+    return None if codec.same(wanted.status, namespace.status) else wanted
 
 
 NAMESPACE = ControllerSpec(name="namespace", for_=Namespace, reconcile=reconcile, gather=gather, workers=4)

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from controller_manager.podstate import available_in_s, is_active, is_ready, owner_reference, ready_since_s
-from podyard.api import meta, selectors
+from podyard.api import codec, meta, selectors
 from podyard.api.types import Key, Pod, apps_v1, copy_of
 from podyard.control.actions import Action, Actions, Announced, Create, Delete, Patch, RequeueAfter, Update
 from podyard.control.spec import ControllerSpec
@@ -164,9 +164,7 @@ def _status(
     )
     status.observedGeneration = owner.metadata.generation
     later = [wait for wait in waits if wait]
-    changed = wanted.status.SerializeToString(deterministic=True) != owner.status.SerializeToString(
-        deterministic=True
-    )
+    changed = not codec.same(wanted.status, owner.status)
     return (wanted if changed else None), (min(later) if later else None)
 
 

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
+from podyard.api import codec
 from podyard.api.types import IntOrString, PodTemplateSpec, apps_v1, copy_of
 
 Deployment = apps_v1.Deployment
@@ -47,7 +48,7 @@ def same_template(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
     bare = [copy_of(template) for template in (one, other)]
     for template in bare:
         template.metadata.labels.pop(HASH_LABEL, None)
-    return bare[0].SerializeToString(deterministic=True) == bare[1].SerializeToString(deterministic=True)
+    return codec.same(bare[0], bare[1])
 
 
 def find_new(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
@@ -98,7 +99,7 @@ def annotated(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]
             history = wanted.metadata.annotations.get(REVISION_HISTORY, "")
             wanted.metadata.annotations[REVISION_HISTORY] = f"{history},{known}" if history else str(known)
         wanted.metadata.annotations[REVISION] = str(revision)
-    return wanted if wanted != new else None
+    return None if codec.same(wanted, new) else wanted
 
 
 def _copy_annotations(deployment: Deployment, entry: ReplicaSet) -> None:

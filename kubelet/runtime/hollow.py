@@ -230,6 +230,14 @@ class HollowRuntime:
         """Ends a running container, as a fault of a simulation."""
         self._finish(container_id, exit_code, "Error")
 
+    def lose_power(self) -> None:
+        """What a pulled plug does: nothing runs any more, and nobody knows how it ended."""
+        for container_id in list(self._containers):
+            self._finish(container_id, 255, "Unknown")
+        for sandbox_id, sandbox in self._sandboxes.items():
+            self._sandboxes[sandbox_id] = replace(sandbox, ready=False, ips=())
+        self._addresses.clear()
+
     async def stop_container(self, container_id: str, grace_s: float) -> None:
         container = self._containers.get(container_id)
         if container is None or container.state != RUNNING:
