@@ -99,7 +99,8 @@ class Script:
 
 def running(pod, image):
     if image == "job":
-        return pod.status.phase == "Succeeded"
+        # A fault may have ended it: it may not run again.
+        return pod.status.phase in ("Succeeded", "Failed")
     return pod.status.phase == "Running" and (image == "crash" or pod.status.containerStatuses[0].ready)
 
 
