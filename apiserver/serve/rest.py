@@ -32,6 +32,8 @@ _OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/version"})
 _REQUESTS_S = metrics.histogram(
     "apiserver_request_duration_seconds", "Response latency in seconds", ("verb", "resource", "code")
 )
+# As proxies count requests whose client did not wait.
+_CLIENT_GONE = 499
 KUBERNETES_VERSION = {"major": "1", "minor": "36"}
 
 
@@ -95,8 +97,11 @@ class RestServer:
             response = await self._route(request, request_id, path)
         except ApiError as error:
             response = self._failure(request, error)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
             raise
+        except ConnectionError:
+            # The client went while it was being answered: nobody reads this, and it is no failure.
+            response = web.Response(status=_CLIENT_GONE)
         except Exception as error:  # request handler: one request's failure is its own
             _LOGGER.error("request failed", path=request.path, request_id=request_id, exc_info=error)
             response = self._failure(request, errors.InternalError.of(str(error)))
