@@ -198,7 +198,7 @@ async def test_an_old_version_is_an_error_event(certificates: Certificates) -> N
     # Upstream answers the watch and tells of the expiry inside, which clients look for there.
     store = MemoryStore()
     old = await store.create("/registry/before-the-server", b"1")
-    await store.create("/registry/before-the-server-too", b"1")
+    await store.compact(await store.create("/registry/before-the-server-too", b"1"))
     async with serve(store, certificates) as served:
         path = f"{path_of(resources.by_kind('v1', 'Pod'))}?watch=1&resourceVersion={old}"
         async with asyncio.timeout(10), served.session.get(path) as answer:
