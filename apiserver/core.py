@@ -10,6 +10,7 @@ from apiserver.auth.authz import AlwaysAllow, Authorizer
 from apiserver.auth.user import AUTHENTICATED, RequestContext, UserInfo
 from apiserver.bootstrap import Bootstrap
 from apiserver.registry import Registry, build_cache
+from apiserver.rules import admission
 from apiserver.serve.rpc import Method, Services
 from apiserver.serve.streams import PodStreams
 from apiserver.store.base import Store
@@ -32,13 +33,15 @@ class ApiCore:
         authorizer: Authorizer | None = None,
         service_cidr: str = "10.96.0.0/16",
         service_ip: str = "10.96.0.1",
+        default_toleration_s: int = 300,
         address: str = "",
         port: int = 6443,
         kubelet_tls: object = None,
     ) -> None:
         self.store = store
         self.cache = build_cache(store)
-        self.registry = Registry(store, self.cache, service_cidr=service_cidr)
+        defaults = admission.Defaults(default_toleration_s, default_toleration_s)
+        self.registry = Registry(store, self.cache, admission_defaults=defaults, service_cidr=service_cidr)
         self.authorizer = authorizer or AlwaysAllow()
         self.streams = PodStreams(self.registry, kubelet_tls)  # type: ignore[arg-type]
         self.methods: dict[str, Method] = Services(

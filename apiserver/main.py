@@ -39,7 +39,7 @@ class Config:
         name: of the container.
         tls: serving certificate, and the CA whose client certificates are believed.
         kubelet_client: certificate with which kubelets are called.
-        rest_port, grpc_port: as DESIGN fixes them.
+        default_toleration_s: how long new pods tolerate a node that is not ready or unreachable.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Config:
     grpc_port: int = 6444
     service_cidr: str = "10.96.0.0/16"
     service_ip: str = "10.96.0.1"
+    default_toleration_s: int = 300
     log_level: str = "info"
 
 
@@ -61,6 +62,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         store,
         service_cidr=config.service_cidr,
         service_ip=config.service_ip,
+        default_toleration_s=config.default_toleration_s,
         address=_own_address(config.name),
         port=config.rest_port,
         kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),

@@ -270,7 +270,12 @@ class Writer:
         if not outcome.remove or outcome.message_first:
             revision = await self._store.update(key, value, expected_revision=revision)
         if outcome.remove:
-            revision = await self._store.delete(key, expected_revision=revision)
+            try:
+                revision = await self._store.delete(key, expected_revision=revision)
+            except RevisionMismatch as found:
+                # Marked by us, removed by a writer who found the mark: what was asked for is done.
+                if not outcome.message_first or found.current is not None:
+                    raise
         final = self._make(row, key, value, state.create_revision, revision)
         return Written(final, removed=outcome.remove)
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import (
+    MIN_NODE_GRACE_S,
     REGISTRY_NAME,
     REGISTRY_PORT,
     ClusterSpec,
@@ -57,6 +58,18 @@ def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
     "--build", is_flag=True, help="Build the image anew when the code changed, and replace the containers."
 )
 @click.option(
+    "--toleration-seconds",
+    "toleration_s",
+    type=click.IntRange(min=0),
+    help="How long new pods stay on a lost node; default: as it is, else 300.",
+)
+@click.option(
+    "--node-grace-seconds",
+    "node_grace_s",
+    type=click.FloatRange(min=MIN_NODE_GRACE_S),
+    help="How long a node may be silent before it is NotReady; default: as it is, else 50.",
+)
+@click.option(
     "--wait/--no-wait", default=True, help="Whether to wait until the API server and all nodes are ready."
 )
 @click.option(
@@ -69,7 +82,15 @@ def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
     help="How long to wait.",
 )
 @click.pass_obj
-def up(scope: Scope, nodes: int | None, build: bool, wait: bool, timeout_s: float) -> None:
+def up(
+    scope: Scope,
+    nodes: int | None,
+    build: bool,
+    toleration_s: int | None,
+    node_grace_s: float | None,
+    wait: bool,
+    timeout_s: float,
+) -> None:
     """Bring the cluster up: make what is missing, start what stands still, touch nothing else.
 
     The first time it builds the image. It may be called again at any time: to grow the cluster, after a
@@ -80,8 +101,17 @@ def up(scope: Scope, nodes: int | None, build: bool, wait: bool, timeout_s: floa
     podyard up --nodes 3
     podyard --name other up
     """
+    settings = StateDirectory(scope.name).settings()
+    if toleration_s is not None:
+        settings = replace(settings, toleration_s=toleration_s)
+    if node_grace_s is not None:
+        settings = replace(settings, node_grace_s=node_grace_s)
     request = bringup.UpRequest(
-        ClusterSpec(name=scope.name), nodes=nodes, rebuild=build, wait=wait, ready_deadline_s=timeout_s
+        settings.applied(ClusterSpec(name=scope.name)),
+        nodes=nodes,
+        rebuild=build,
+        wait=wait,
+        ready_deadline_s=timeout_s,
     )
     progress = for_this_terminal()
     result = with_engine(lambda engine: bringup.up(engine, request, progress))

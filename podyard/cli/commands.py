@@ -30,6 +30,8 @@ _COMMANDS = {
     "down": ("podyard.cli.cluster:down", "Remove the cluster with all its data."),
     "status": ("podyard.cli.cluster:status", "Show each container and whether it is ready."),
     "list": ("podyard.cli.cluster:list_clusters", "Show the clusters of this host."),
+    "node": ("podyard.cli.machines:node", "Kill, stop, freeze, cut off, add or remove a node."),
+    "component": ("podyard.cli.machines:component", "The same for etcd, apiserver, scheduler, controllers."),
     "logs": ("podyard.cli.cluster:logs", "Show what a component prints."),
     "push": ("podyard.cli.cluster:push", "Put an image of the local engine where the nodes pull from."),
     "kubectl": ("podyard.cli.kubectl:kubectl", "Run the real kubectl on this cluster."),

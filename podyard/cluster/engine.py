@@ -241,6 +241,53 @@ class Engine:
         """Thaws a container."""
         await self._call(self._api.unpause, name)
 
+    async def thaw(self, name: str) -> None:
+        """Thaws a container that is frozen; one in another state is left."""
+        found = await self.inspect(name)
+        if found is not None and found.state == "paused":
+            await self.unpause(name)
+
+    async def pause(self, name: str) -> None:
+        """Freezes a running container; one that is frozen already is left."""
+        found = await self.inspect(name)
+        if found is not None and found.state == "running":
+            await self._call(self._api.pause, name)
+
+    async def kill(self, name: str) -> None:
+        """Kills every process of a container, frozen or not; returns when it is dead. Idempotent."""
+        found = await self.inspect(name)
+        if found is None or found.state not in ("running", "paused"):
+            return
+        await self._unless_missing(self._api.kill, name)
+        await self._unless_missing(self._api.wait, name, timeout=_STOP_GRACE_S)
+
+    async def neighbours(self, cluster: str, name: str) -> list[tuple[str, str]]:
+        """(address, link address) of every other container on the cluster's network."""
+        network = await self._call(self._api.inspect_network, cluster)
+        return [
+            (str(entry.get("IPv4Address", "")).partition("/")[0], str(entry.get("MacAddress", "")))
+            for entry in (network.get("Containers") or {}).values()
+            if entry.get("Name") != name and not str(entry.get("Name", "")).startswith(REGISTRY_NAME)
+        ]
+
+    async def in_network_of(self, name: str, argv: list[str], text: str) -> str:
+        """Runs a command of our image in a container's network, with the right to change it.
+
+        Args:
+            text: the command's standard input.
+
+        Raises:
+            EngineError: it failed; the text is what it said.
+        """
+        found = await self._call(self._api.inspect_container, name)
+        image = str(found["Image"])
+        return await self._call(_run_helper, self._client, image, name, argv, text)
+
+    async def volumes_of(self, cluster: str, name: str) -> list[str]:
+        """Names of the volumes that belong to one container of a cluster."""
+        observed = await self.observe(cluster)
+        return [volume for volume in observed.volumes if volume.startswith(f"{name}-")]
+
     async def remove_container(self, name: str) -> None:
         """Kills and removes a container in any state, its anonymous volumes too; idempotent."""
         found = await self.inspect(name)
@@ -350,6 +397,26 @@ def _new_client() -> docker.DockerClient:
     client = docker.from_env(timeout=_REQUEST_TIMEOUT_S, version="auto")
     client.ping()
     return client
+
+
+def _run_helper(client: docker.DockerClient, image: str, name: str, argv: list[str], text: str) -> str:
+    """A throw-away container; what it reads is handed over as an argument, since it has no terminal."""
+    try:
+        output = client.containers.run(
+            image,
+            ["sh", "-c", 'printf %s "$0" | "$@"', text, *argv],
+            network_mode=f"container:{name}",
+            cap_drop=["ALL"],
+            cap_add=["NET_ADMIN"],
+            labels={"podyard.role": "helper"},
+            remove=True,
+            stdout=True,
+            stderr=True,
+        )
+    except docker.errors.ContainerError as error:
+        said = (error.stderr or b"").decode(errors="replace").strip()
+        raise EngineError(f"{' '.join(argv)} in the network of {name}: {said}") from error
+    return str(output.decode(errors="replace"))
 
 
 def _subnets(network: Mapping[str, Any]) -> list[str]:

@@ -64,10 +64,23 @@ class RestProbe:
         except (ValueError, KeyError, TypeError) as error:
             raise Unreachable(f"the list of nodes cannot be read: {error!r}") from error
 
+    async def delete_node(self, name: str, *, timeout_s: float = 5.0) -> None:
+        """Removes a node's object; gone already is fine.
+
+        Raises:
+            Unreachable: no usable answer.
+        """
+        status, _ = await asyncio.to_thread(self._ask, "DELETE", f"/api/v1/nodes/{name}", timeout_s)
+        if status not in (http.client.OK, http.client.NOT_FOUND):
+            raise Unreachable(f"deleting the node {name} answers {status}")
+
     def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        return self._ask("GET", path, timeout_s)
+
+    def _ask(self, method: str, path: str, timeout_s: float) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection(_HOST, self._port, timeout=timeout_s, context=self._context)
         try:
-            connection.request("GET", path, headers={"Accept": "application/json"})
+            connection.request(method, path, headers={"Accept": "application/json"})
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:

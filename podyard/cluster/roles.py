@@ -238,12 +238,18 @@ def _controller(inputs: _Inputs, role: Role, name: str, index: int) -> Container
         role,
         index,
         files=(
-            _yaml_file("config.yaml", controller_config(inputs.spec, name)),
+            _yaml_file("config.yaml", _controller_settings(inputs.spec, role, name)),
             _certificate("ca", inputs.material, Authority.CLUSTER),
             *_pair("identity", inputs.material, name),
             _init_file(_component(role.value)),
         ),
     )
+
+
+def _controller_settings(spec: ClusterSpec, role: Role, name: str) -> dict[str, Any]:
+    if role is Role.CONTROLLER_MANAGER:
+        return {**controller_config(spec, name), "node_grace_s": spec.node_grace_s}
+    return controller_config(spec, name)
 
 
 def _worker(inputs: _Inputs, name: str, index: int) -> Container:
@@ -309,6 +315,7 @@ def apiserver_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
         },
         "tls": _tls("ca", "serving"),
         "kubelet_client": _tls("ca", "kubelet-client"),
+        "default_toleration_s": spec.toleration_s,
     }
 
 

@@ -68,6 +68,12 @@ _ADDRESS_OFFSET = {
 }
 
 
+# Upstream: --node-monitor-grace-period, and the toleration that DefaultTolerationSeconds gives.
+DEFAULT_NODE_GRACE_S = 50.0
+DEFAULT_TOLERATION_S = 300
+MIN_NODE_GRACE_S = 12.0
+
+
 class SpecError(ValueError):
     """The wish cannot be granted; the text says what to change."""
 
@@ -83,6 +89,8 @@ class ClusterSpec:
     schedulers: int = 1
     controller_managers: int = 1
     image: str = IMAGE
+    node_grace_s: float = DEFAULT_NODE_GRACE_S
+    toleration_s: int = DEFAULT_TOLERATION_S
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -92,6 +100,12 @@ class ClusterSpec:
             )
         if self.name in _ENGINE_NETWORKS:
             raise SpecError(f"{self.name!r} is the name of one of the engine's own networks")
+        if self.node_grace_s < MIN_NODE_GRACE_S:
+            raise SpecError(
+                f"nodes renew every 10 s: a grace under {MIN_NODE_GRACE_S:g} s would call all of them dead"
+            )
+        if self.toleration_s < 0:
+            raise SpecError("a toleration has at least 0 seconds")
         if not 0 <= self.nodes <= MAX_NODES:
             raise SpecError(f"a cluster has 0 to {MAX_NODES} nodes, not {self.nodes}")
 

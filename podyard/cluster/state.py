@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from podyard.base import pki
 from podyard.base.pki import KeyPair, SigningKey
 from podyard.cluster.errors import ClusterError
 from podyard.cluster.identities import ADMIN, COMMON_NAMES, Authority, Material, entries
-from podyard.cluster.spec import ClusterSpec, HostPorts, Placement, Role
+from podyard.cluster.spec import (
+    DEFAULT_NODE_GRACE_S,
+    DEFAULT_TOLERATION_S,
+    ClusterSpec,
+    HostPorts,
+    Placement,
+    Role,
+)
 
 
 def data_directory() -> Path:
@@ -53,6 +61,23 @@ def locked(what: str) -> Iterator[None]:
                 f"another podyard command is changing the cluster {what!r}", hint="wait for its end"
             ) from error
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How soon the cluster reacts to failures.
+
+    Attributes:
+        node_grace_s: how long a node may be silent before it is NotReady.
+        toleration_s: how long new pods stay on a node that is lost.
+    """
+
+    node_grace_s: float = DEFAULT_NODE_GRACE_S
+    toleration_s: int = DEFAULT_TOLERATION_S
+
+    def applied(self, spec: ClusterSpec) -> ClusterSpec:
+        """The wish with these settings."""
+        return replace(spec, node_grace_s=self.node_grace_s, toleration_s=self.toleration_s)
 
 
 class StateDirectory:
@@ -91,6 +116,20 @@ class StateDirectory:
         except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
             return None
 
+    def settings(self) -> Settings:
+        """What `up` was told of failures; the defaults where it was told nothing."""
+        try:
+            content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))["settings"]
+            return Settings(float(content["node_grace_s"]), int(content["toleration_s"]))
+        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+            return Settings()
+
+    def save_nodes(self, count: int) -> None:
+        """Records how many nodes there are meant to be."""
+        content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))
+        content["nodes"] = count
+        self._write(self._placement, yaml.safe_dump(content, sort_keys=False).encode())
+
     def save_placement(self, spec: ClusterSpec, placement: Placement) -> None:
         """Writes `cluster.yaml`."""
         content = {
@@ -99,6 +138,7 @@ class StateDirectory:
             "image": spec.image,
             "subnet": placement.subnet,
             "mtu": placement.mtu,
+            "settings": {"node_grace_s": spec.node_grace_s, "toleration_s": spec.toleration_s},
             "ports": {
                 name: {"rest": ports.rest, "grpc": ports.grpc, "grpc_token": ports.grpc_token}
                 for name, ports in placement.ports.items()

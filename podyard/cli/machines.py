@@ -1,0 +1,135 @@
+"""`podyard node …` and `podyard component …`: let something happen to one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+
+from podyard.cli.cluster import with_engine
+from podyard.cli.commands import Scope
+from podyard.cli.progress import for_this_terminal
+from podyard.cluster import bringup
+from podyard.cluster.engine import Engine
+from podyard.cluster.spec import ClusterSpec, Role
+from podyard.cluster.state import StateDirectory
+from podyard.cluster.verbs import Verbs, expectation
+
+_NODES = (Role.WORKER,)
+_COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
+_WAIT_S = 120.0
+
+# verb -> (method, help, does waiting mean: until NotReady)
+_VERBS: dict[str, tuple[Callable[[Verbs, str], Awaitable[None]], str, bool]] = {
+    "kill": (Verbs.kill, "Power loss: every process is gone at once.", True),
+    "stop": (Verbs.stop, "Orderly shutdown.", True),
+    "start": (Verbs.start, "Start it again after kill or stop.", False),
+    "pause": (Verbs.pause, "Freeze every process.", True),
+    "resume": (Verbs.resume, "Thaw what pause froze.", False),
+    "partition": (Verbs.partition, "Cut it off from all other containers of the cluster, both ways.", True),
+    "heal": (Verbs.heal, "Take the cut of partition away.", False),
+}
+
+
+def _verb(name: str, *, node: bool) -> click.Command:
+    method, text, breaks = _VERBS[name]
+    noun, example = ("node", "worker-1") if node else ("component", "scheduler-1")
+
+    def run(scope: Scope, target: str, wait: bool = False) -> None:
+        progress = for_this_terminal()
+
+        async def work(engine: Engine) -> None:
+            verbs = Verbs(engine, scope.name)
+            found = await verbs.find(target, _NODES if node else _COMPONENTS)
+            with progress.step(f"{name} {found.name}"):
+                await method(verbs, found.name)
+            if wait:
+                with progress.step(f"waiting for {found.name} to be {'NotReady' if breaks else 'Ready'}"):
+                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S)
+            settings = StateDirectory(scope.name).settings()
+            hint = expectation(
+                name, node=node, grace_s=settings.node_grace_s, toleration_s=settings.toleration_s
+            )
+            progress.note(f"{found.name}: {hint}")
+
+        with_engine(work)
+
+    run.__doc__ = (
+        f"{text}\n\n    NAME is the container's, or what follows the cluster's name. Doing it twice is fine."
+        f"\n\n    \b\n    podyard {noun} {name} {example}\n    "
+    )
+    decorated: Any = click.pass_obj(run)
+    if node:
+        word = "NotReady" if breaks else "Ready"
+        decorated = click.option("--wait", is_flag=True, help=f"Return when the node is {word}.")(decorated)
+    decorated = click.argument("target", metavar="NAME")(decorated)
+    return click.command(name, short_help=text)(decorated)
+
+
+@click.group("node")
+def node() -> None:
+    """Let something happen to a node, and watch the rest react.
+
+    \b
+    podyard node kill worker-1 --wait     power loss
+    podyard node start worker-1
+    podyard node partition worker-2       a cut cable
+    podyard node heal worker-2
+    """
+
+
+@click.group("component")
+def component() -> None:
+    """Let something happen to etcd, the API server, the scheduler or the controller manager.
+
+    \b
+    podyard component kill etcd-1
+    podyard component pause apiserver-1
+    podyard component resume apiserver-1
+    """
+
+
+for _name in _VERBS:
+    node.add_command(_verb(_name, node=True))
+    component.add_command(_verb(_name, node=False))
+
+
+@node.command("add")
+@click.pass_obj
+def add(scope: Scope) -> None:
+    """Add a node: the same as `up` with one more.
+
+    \b
+    podyard node add
+    """
+    progress = for_this_terminal()
+
+    async def work(engine: Engine) -> None:
+        observed = await engine.observe(scope.name)
+        count = observed.count(Role.WORKER) + 1
+        spec = StateDirectory(scope.name).settings().applied(ClusterSpec(name=scope.name))
+        await bringup.up(engine, bringup.UpRequest(spec, nodes=count), progress)
+        progress.note(f"cluster {scope.name}: {count} nodes")
+
+    with_engine(work)
+
+
+@node.command("remove")
+@click.argument("target", metavar="NAME")
+@click.pass_obj
+def remove(scope: Scope, target: str) -> None:
+    """Take the last node out: its object, container and volumes. Undoes `add`.
+
+    \b
+    podyard node remove worker-3
+    """
+    progress = for_this_terminal()
+
+    async def work(engine: Engine) -> None:
+        verbs = Verbs(engine, scope.name)
+        found = await verbs.find(target, _NODES)
+        with progress.step(f"removing {found.name}"):
+            await verbs.remove_node(found.name)
+
+    with_engine(work)
