@@ -1,7 +1,7 @@
 """The scheduler's shell: informers -> queue -> decide -> assume -> bind.
 
 Deciding is one pod at a time over the cache; binding is not waited for by the next decision and
-goes out in batches, so one message carries many. What failed to bind is forgotten and tried again.
+goes out in batches, so one message carries many.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from podyard.api import errors, times
+from podyard.api import errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Binding, Node, Pod, rpc
+from podyard.api.types import Node, Pod
 from podyard.base import clock, ids, log, metrics
 from podyard.base.run import Background
-from podyard.client.client import STRATEGIC_PATCH, Client, error_of
+from podyard.client.client import Client
 from podyard.client.informer import InformerSet
 from podyard.client.recorder import Recorder
+from scheduler.binding import Binder, Decided
 from scheduler.cache import Cache
-from scheduler.decide import Chosen, Unschedulable, decide
+from scheduler.decide import Chosen, decide
 from scheduler.framework import Plugin
+from scheduler.marking import Marker
 from scheduler.profile import DEFAULT
 from scheduler.queue import SchedulingQueue, Waiting
 
 _LOGGER = log.get_logger("scheduler")
-_BATCH = 100
 # Decisions between two looks at the loop, so that watches and renewals stay in time.
 _BURST = 32
-_PATCHES_AT_ONCE = 16
 
 _ATTEMPTS = metrics.counter("scheduler_schedule_attempts_total", "Attempts by result", ("result",))
 _PENDING = metrics.gauge("scheduler_pending_pods", "Pending pods by queue", ("queue",))
@@ -57,9 +57,8 @@ class Scheduler:
         self._cache = Cache()
         self._queue = SchedulingQueue()
         self._wake = asyncio.Event()
-        self._binds: list[tuple[Pod, str]] = []
-        self._bind_wake = asyncio.Event()
-        self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
+        self._marker = Marker(client)
+        self._binder = Binder(client, self._bound, self._wanted)
         self._start = 0
         self._events = {plugin.name: plugin.events for plugin in profile}
         self._pods = self.informers.of(Pod)
@@ -71,7 +70,7 @@ class Scheduler:
         """Schedules for ever; ends by cancellation only. The informers must be running."""
         await self.informers.wait_synced()
         async with Background() as background:
-            background.start(self._bind_for_ever(), name="binder")
+            background.start(self._binder.run(), name="binder")
             await self._schedule_for_ever(background)
 
     # What the watches say.
@@ -155,63 +154,21 @@ class Scheduler:
         if isinstance(result, Chosen):
             self._start = (self._start + result.examined) % max(len(nodes), 1)
             self._cache.assume(pod, result.node)
-            self._binds.append((pod, result.node))
-            self._bind_wake.set()
+            self._marker.when_idle(pod.metadata.uid, lambda: self._binder.bind(pod, result.node))
             return
         _ATTEMPTS.labels("unschedulable").inc()
         self._queue.failed(pod.metadata.uid, clock.now_s(), result.failed)
         self._recorder.event(pod, "Warning", "FailedScheduling", result.message)
-        background.start(self._mark(pod, result), name="mark unschedulable")
-
-    async def _mark(self, pod: Pod, result: Unschedulable) -> None:
-        """Writes the pod's PodScheduled condition, unless it says so already."""
-        for condition in pod.status.conditions:
-            if condition.type == "PodScheduled" and condition.message == result.message:
-                return
-        condition_body = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": result.message,
-            "lastTransitionTime": _rfc3339(pod),
-            "lastProbeTime": None,
-        }
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition_body]}}
-        metadata = pod.metadata
-        async with self._patches:
-            try:
-                await self._client.patch(
-                    Pod,
-                    metadata.name,
-                    metadata.namespace,
-                    body=body,
-                    patch_type=STRATEGIC_PATCH,
-                    subresource="status",
-                )
-            except ApiError as error:
-                _LOGGER.debug("condition not written", pod=metadata.name, error=error.message)
+        self._marker.mark(background, pod, result.message)
 
     # Binding.
 
-    async def _bind_for_ever(self) -> None:
-        while True:
-            await self._bind_wake.wait()
-            self._bind_wake.clear()
-            while self._binds:
-                batch, self._binds = self._binds[:_BATCH], self._binds[_BATCH:]
-                await self._bind(batch)
+    def _wanted(self, decided: Decided) -> bool:
+        uid = decided.pod.metadata.uid
+        return self._cache.is_assumed(uid) and self._cache.get(decided.node) is not None
 
-    async def _bind(self, batch: list[tuple[Pod, str]]) -> None:
-        operations = [_operation(pod, node) for pod, node in batch]
-        try:
-            results = await self._client.bulk(operations)
-            problems = [error_of(result) for result in results]
-        except ApiError as error:
-            problems = [error] * len(batch)
-        for (pod, node), problem in zip(batch, problems, strict=True):
-            self._bound(pod, node, problem)
-
-    def _bound(self, pod: Pod, node: str, problem: ApiError | None) -> None:
+    def _bound(self, decided: Decided, problem: ApiError | None) -> None:
+        pod, node = decided.pod, decided.node
         metadata = pod.metadata
         if problem is None:
             _ATTEMPTS.labels("scheduled").inc()
@@ -220,14 +177,14 @@ class Scheduler:
             self._recorder.event(pod, "Normal", "Scheduled", text)
             return
         _ATTEMPTS.labels("error").inc()
-        self._cache.forget(metadata.uid)
-        if isinstance(problem, (errors.NotFound, errors.Conflict)):
-            # Gone, or bound by an earlier try whose answer was lost: the watch knows.
-            self._queue.failed(metadata.uid, clock.now_s(), frozenset(), error=True)
-            self._wake.set()
-            return
-        _LOGGER.warning("bind failed", pod=metadata.name, node=node, error=problem.message)
-        self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {problem.message}")
+        if self._cache.is_assumed(metadata.uid):
+            self._cache.forget(metadata.uid)
+            # Its place is free again: what was refused meanwhile may fit now.
+            self._wake_for("pod deleted")
+        if not isinstance(problem, (errors.NotFound, errors.Conflict)):
+            _LOGGER.warning("bind failed", pod=metadata.name, node=node, error=problem.message)
+            self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {problem.message}")
+        # Where it is gone or bound after all, the watch has taken it out or will.
         self._queue.failed(metadata.uid, clock.now_s(), frozenset(), error=True)
         self._wake.set()
 
@@ -238,27 +195,3 @@ def _matters(node: Node) -> tuple[bytes, ...]:
     for name, value in node.status.allocatable.items():
         spec.status.allocatable[name].CopyFrom(value)
     return (spec.SerializeToString(deterministic=True),)
-
-
-def _operation(pod: Pod, node: str) -> rpc.BulkOperation:
-    metadata = pod.metadata
-    binding = Binding(
-        metadata={"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
-        target={"kind": "Node", "name": node},
-    )
-    return rpc.BulkOperation(
-        verb=rpc.BulkOperation.BIND,
-        version="v1",
-        resource="pods",
-        namespace=metadata.namespace,
-        name=metadata.name,
-        object=binding.SerializeToString(),
-    )
-
-
-def _rfc3339(pod: Pod) -> str:
-    """Since when the pod is unschedulable."""
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return times.text(condition.lastTransitionTime.seconds)
-    return times.text(int(clock.now_s()))

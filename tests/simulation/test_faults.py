@@ -174,3 +174,40 @@ def test_without_its_controllers_a_cluster_goes_on():
 
     pod, _ = run_world(32, scenario)
     assert pod.status.podIP
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_a_full_cluster_promises_nothing_twice_however_poor_the_schedulers_link(seed):
+    """Eight places, twice as many pods: each lost answer to a binding could give a place away again."""
+
+    async def scenario(world):
+        choose = random.Random(seed)
+        live: list[str] = []
+        for number in range(0, 120, 2):
+            for name in (f"p{number}", f"p{number + 1}"):
+                pod = simple_pod(name)
+                pod.spec.containers[0].resources.requests["cpu"].string = "1"
+                await world.client.create(pod)
+                live.append(name)
+            while len(live) > 12:
+                await world.client.delete(Pod, live.pop(choose.randrange(len(live))), "default", grace_s=0)
+            link, draw = world.links[SCHEDULER], choose.random()
+            if draw < 0.3:
+                link.disturb(lost=0.5, delay_s=1.0)
+            elif draw < 0.4:
+                await world.kill(SCHEDULER)
+                world.restart(SCHEDULER)
+            elif draw < 0.6:
+                link.mend()
+            await clock.sleep(1.0)
+        world.links[SCHEDULER].mend()
+        await clock.sleep(120)
+        pods = (await world.client.list(Pod, "default")).items
+        for pod in pods:
+            scheduled = {c.type: c.status for c in pod.status.conditions}["PodScheduled"]
+            assert scheduled == ("True" if pod.spec.nodeName else "False")
+        return sum(1 for pod in pods if pod.status.phase == "Running")
+
+    running_now, _ = run_world(seed, scenario)
+    assert running_now == 8
