@@ -78,8 +78,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(store: Store, certificates: Certificates) -> AsyncIterator[Served]:
-    """Runs the core, the REST and the gRPC listener on free ports."""
+async def serve(store: Store, certificates: Certificates, *, grpc_port: int = 0) -> AsyncIterator[Served]:
+    """Runs the core, the REST and the gRPC listener; on free ports where none is given."""
     core = ApiCore(store)
     cert, key = certificates.of("server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
@@ -88,7 +88,9 @@ async def serve(store: Store, certificates: Certificates) -> AsyncIterator[Serve
     handlers = ObjectHandlers(core.registry, core.authorizer, core.streams)
     rest = RestServer(handlers, core.authorizer, tls=context, live={}, ready={}, version="test")
     ca = certificates.ca.read_bytes()
-    grpc_server = GrpcServer(core.methods, "127.0.0.1:0", ca=ca, cert=cert.read_bytes(), key=key.read_bytes())
+    grpc_server = GrpcServer(
+        core.methods, f"127.0.0.1:{grpc_port}", ca=ca, cert=cert.read_bytes(), key=key.read_bytes()
+    )
     client_cert, client_key = certificates.of("client")
     credentials = grpc.ssl_channel_credentials(ca, client_key.read_bytes(), client_cert.read_bytes())
     try:
