@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from controller_manager import (
     deployment,
+    endpoints,
+    endpointslice,
     garbage,
     namespace,
     nodeeviction,
@@ -38,6 +40,8 @@ def controllers(
         namespace.NAMESPACE,
         replicaset.REPLICASET,
         deployment.DEPLOYMENT,
+        endpointslice.ENDPOINT_SLICE,
+        endpoints.ENDPOINTS,
         podgc.POD_GC,
         *garbage.controllers(),
     )
