@@ -239,7 +239,7 @@ class Services:
                 f"{len(request.operations)}"
             )
         results = await gather_results(
-            [self._operation(context, operation) for operation in request.operations]
+            [partial(self._operation, context, operation) for operation in request.operations]
         )
         return rpc.BulkResponse(results=results)
 
@@ -278,15 +278,18 @@ class Services:
         return await self._update(row, context, update, operation.subresource)
 
 
-async def gather_results(works: list[Awaitable[rpc.BulkResult]]) -> list[rpc.BulkResult]:
-    """Results in order; a few at a time, so that one request can't crowd out the others."""
+async def gather_results(works: list[Callable[[], Awaitable[rpc.BulkResult]]]) -> list[rpc.BulkResult]:
+    """Results in order; a few at a time, so that one request can't crowd out the others.
+
+    Cancellation: works that have not begun never do.
+    """
     import asyncio
 
     limit = asyncio.Semaphore(32)
 
-    async def one(work: Awaitable[rpc.BulkResult]) -> rpc.BulkResult:
+    async def one(work: Callable[[], Awaitable[rpc.BulkResult]]) -> rpc.BulkResult:
         async with limit:
-            return await work
+            return await work()
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(work)) for work in works]
