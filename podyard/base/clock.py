@@ -16,10 +16,11 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 # A jump forward may make many timers due at once; nothing may wait longer than this for its turn.
 _LONGEST_REAL_WAIT_S = 3600.0
+_CANCELLED_AT_LEAST = 100
 
 
 class _Clock:
@@ -55,23 +56,32 @@ class _Clock:
 class TimerHandle:
     """A call set by `call_at`; `cancel` is idempotent."""
 
-    __slots__ = ("_args", "_callback", "cancelled", "when_s")
+    __slots__ = ("_args", "_callback", "_timers", "cancelled", "when_s")
 
-    def __init__(self, when_s: float, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+    def __init__(
+        self, when_s: float, callback: Callable[..., object], args: tuple[object, ...], timers: _Timers
+    ) -> None:
         self.when_s = when_s
         self.cancelled = False
         self._callback: Callable[..., object] | None = callback
         self._args = args
+        self._timers: _Timers | None = timers
 
     def cancel(self) -> None:
+        timers = self._timers
+        self._forget()
+        if timers is not None:
+            timers.note_cancelled()
+
+    def _forget(self) -> None:
         self.cancelled = True
-        self._callback = None
-        self._args = ()
+        self._callback, self._args, self._timers = None, (), None
 
     def run(self) -> None:
+        """Calls back, unless cancelled; for the timers only."""
         callback, args = self._callback, self._args
         if callback is not None:
-            self.cancel()
+            self._forget()
             callback(*args)
 
 
@@ -83,6 +93,22 @@ class _Timers:
         self._heap: list[tuple[float, int, TimerHandle]] = []
         self._sequence = itertools.count()
         self._real: asyncio.TimerHandle | None = None
+        self._cancelled = 0  # at most so many in the heap
+
+    def __len__(self) -> int:
+        """Entries kept, cancelled ones included."""
+        return len(self._heap)
+
+    def note_cancelled(self) -> None:
+        """One more entry is cancelled: when they are most of the heap, they go.
+
+        A wait of minutes that ends early, a thousand times a second, would pile them up.
+        """
+        self._cancelled += 1
+        if self._cancelled > _CANCELLED_AT_LEAST and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled]
+            heapify(self._heap)
+            self._cancelled = 0
 
     @property
     def closed(self) -> bool:
@@ -146,8 +172,9 @@ def now_s() -> float:
 
 def call_at(when_s: float, callback: Callable[..., object], *args: object) -> TimerHandle:
     """Calls `callback(*args)` on this loop once cluster time has reached `when_s`."""
-    handle = TimerHandle(when_s, callback, args)
-    _timers().add(handle)
+    timers = _timers()
+    handle = TimerHandle(when_s, callback, args, timers)
+    timers.add(handle)
     return handle
 
 

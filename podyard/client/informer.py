@@ -56,6 +56,7 @@ class Informer(Generic[M]):
     ) -> None:
         self.kind = kind
         self.revision = 0
+        self._resume = 0  # where the next stream goes on; 0 = it begins with the whole state
         self.synced = asyncio.Event()
         self._client = client
         self._selection = {
@@ -149,27 +150,30 @@ class Informer(Generic[M]):
         """Follows for ever; ends by cancellation only."""
         failures = 0
         while True:
+            before = self.revision
             try:
-                before = self.revision
                 await self._follow()
-                failures = 0 if self.revision > before else failures + 1
+                failures += 1
             except errors.Expired:
                 # Resume is impossible: the next stream begins with the whole state.
-                self.revision = 0
+                self._resume = 0
                 failures += 1
             except ApiError as error:
                 failures += 1
                 level = _LOGGER.debug if failures < 3 else _LOGGER.warning
                 level("watch broke", kind=self.kind.DESCRIPTOR.name, error=error.message, failures=failures)
-            await clock.real_sleep(_BACKOFF.delay_s(max(failures - 1, 0), ids.jitter()) if failures else 0.05)
+            # A stream that got somewhere has ended the series of failures before it.
+            if self.revision > before:
+                failures = min(failures, 1)
+            await clock.real_sleep(_BACKOFF.delay_s(failures - 1, ids.jitter()))
 
     async def _follow(self) -> None:
-        initial = self.revision == 0
+        initial = self._resume == 0
         stale = set(self._objects) if initial else set()
         batches = self._client.watch(
             self.kind,
             **self._selection,
-            resource_version="" if initial else str(self.revision),
+            resource_version="" if initial else str(self._resume),
             send_initial_events=initial,
         )
         try:
@@ -230,6 +234,7 @@ class Informer(Generic[M]):
             index.setdefault(value, {})[key] = new  # type: ignore[assignment]
 
     def _advance(self, revision: int) -> None:
+        self._resume = max(self._resume, revision)
         if revision <= self.revision:
             return
         self.revision = revision

@@ -52,6 +52,7 @@ class LeaderElection:
         self._times = times
         self._observed: Lease | None = None
         self._observed_at_s = 0.0
+        self._renewed_at_s = 0.0
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Waits for leadership, then runs `lead` until it ends or leadership is lost.
@@ -72,34 +73,45 @@ class LeaderElection:
             await self._release()
 
     async def _keep(self) -> None:
+        """Renews for ever.
+
+        The deadline counts from the beginning of the last try that succeeded: from then on, at the
+        earliest, the others count the lease's time.
+        """
         while True:
             await clock.sleep(self._times.retry_s)
+            left_s = self._renewed_at_s + self._times.renew_deadline_s - clock.now_s()
             try:
-                async with clock.timeout(self._times.renew_deadline_s):
+                async with clock.timeout(max(left_s, 0.0)):
                     while not await self._try():
-                        if (
-                            self._observed is not None
-                            and self._observed.spec.holderIdentity != self._identity
-                        ):
-                            raise LeadershipLost(
-                                f"{self._name} is held by {self._observed.spec.holderIdentity}"
-                            )
+                        self._check_holder()
                         await clock.sleep(self._times.retry_s)
             except TimeoutError:
                 raise LeadershipLost(
                     f"{self._name} could not be renewed for {self._times.renew_deadline_s:g} s"
                 ) from None
 
+    def _check_holder(self) -> None:
+        holder = self._observed.spec.holderIdentity if self._observed is not None else self._identity
+        if holder != self._identity:
+            raise LeadershipLost(f"{self._name} is held by {holder}")
+
     async def _try(self) -> bool:
         """One attempt to take or renew the lease."""
+        began_s = clock.now_s()
         try:
-            return await self._attempt()
+            held = await self._attempt()
+            if held:
+                self._renewed_at_s = began_s
+            return held
         except ApiError as error:
             _LOGGER.debug("lease attempt failed", lease=self._name, error=error.message)
             return False
 
     async def _attempt(self) -> bool:
         now_s = clock.now_s()
+        if self.is_leader and await self._renew(now_s):
+            return True
         try:
             current = await self._client.get(Lease, self._name, "kube-system")
         except errors.NotFound:
@@ -119,6 +131,18 @@ class LeaderElection:
             lease, now_s, transitions=current.spec.leaseTransitions + (1 if taken else 0), acquired=taken
         )
         self._see(await self._client.update(lease))
+        return True
+
+    async def _renew(self, now_s: float) -> bool:
+        """Renews as last seen, without reading first; False when someone has written since."""
+        if self._observed is None or self._observed.spec.holderIdentity != self._identity:
+            return False
+        lease = copy_of(self._observed)
+        self._fill(lease, now_s, transitions=lease.spec.leaseTransitions, acquired=False)
+        try:
+            self._see(await self._client.update(lease))
+        except (errors.Conflict, errors.NotFound):
+            return False
         return True
 
     def _fill(self, lease: Lease, now_s: float, *, transitions: int, acquired: bool = True) -> None:

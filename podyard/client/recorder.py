@@ -8,6 +8,7 @@ best-effort: when the server cannot be reached they are tried again for a while,
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ _REFILL_PER_S = 1 / 300
 _TRIES = 12
 _BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
 _MESSAGE_BYTES = 1024
+_NAME_CHARACTERS = 253
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Recorder:
         namespace = metadata.namespace or "default"
         seconds = int(now_s)
         event = Event(
-            metadata={"name": f"{metadata.name}.{int(now_s * 1e9):x}{ids.hex_id(4)}", "namespace": namespace},
+            metadata={"name": _name(metadata.name, now_s), "namespace": namespace},
             involvedObject=reference,
             reason=reason,
             message=message.encode()[:_MESSAGE_BYTES].decode(errors="ignore"),
@@ -141,8 +143,12 @@ class Recorder:
         """Sends; ends by cancellation only."""
         while True:
             while self._queue:
-                key, event = self._queue.popleft()
-                await self._send(key, event)
+                entry = self._queue[0]
+                await self._send(*entry)
+                # Only now, so that `flush` finds what a cancelled send has left; a full queue may
+                # have dropped it meanwhile.
+                if self._queue and self._queue[0] is entry:
+                    self._queue.popleft()
             self._wake.clear()
             if not self._queue:
                 await self._wake.wait()
@@ -190,3 +196,11 @@ class Recorder:
         self._known[key] = _Known(metadata.name, metadata.namespace, 1, event.firstTimestamp.seconds)
         if len(self._known) > _CACHE_BOUND:
             self._known.popitem(last=False)
+
+
+def _name(about: str, now_s: float) -> str:
+    """A name for an event: of its object and the time, so that names sort as the events happened."""
+    suffix = f".{int(now_s * 1e9):x}{ids.hex_id(4)}"
+    # Names of some kinds (roles) are no names of events.
+    plain = re.sub(r"[^a-z0-9.-]+", "-", about.lower())[: _NAME_CHARACTERS - len(suffix)]
+    return plain.strip("-.") + suffix

@@ -106,3 +106,27 @@ def test_the_same_seed_gives_the_same_interleaving():
 
     assert history(1) == history(1)
     assert len({tuple(history(seed)) for seed in range(8)}) > 1
+
+
+@pytest.mark.virtual
+async def test_waits_that_end_early_do_not_pile_up():
+    kept = clock.call_at(clock.now_s() + 500, lambda: None)
+    for _ in range(5000):
+        clock.call_at(clock.now_s() + 300, lambda: None).cancel()
+    assert len(clock._timers()) < 300
+    assert not kept.cancelled
+    kept.cancel()
+
+
+@pytest.mark.virtual
+async def test_a_timer_that_cancels_others_while_it_runs():
+    seen = []
+    others = [clock.call_at(clock.now_s() + 1, seen.append, number) for number in range(400)]
+
+    def cancel_most():
+        for other in others[:399]:
+            other.cancel()
+
+    clock.call_at(clock.now_s() + 0.5, cancel_most)
+    await clock.sleep(2)
+    assert seen == [399]
