@@ -49,14 +49,16 @@ class Bootstrap:
         address: where this server is reached by pods; empty where there are none (simulation).
         port: of REST at that address.
         service_ip: first address of the Service range.
+        dns_ip: where pods ask for names.
     """
 
-    def __init__(self, registry: Registry, *, address: str, port: int, service_ip: str) -> None:
+    def __init__(self, registry: Registry, *, address: str, port: int, service_ip: str, dns_ip: str) -> None:
         self.done = False
         self._registry = registry
         self._address = address
         self._port = port
         self._service_ip = service_ip
+        self._dns_ip = dns_ip
 
     async def run(self) -> None:
         """Ends when everything is there."""
@@ -80,6 +82,7 @@ class Bootstrap:
             )
         if self._address:
             await self._ensure(self._service())
+            await self._ensure(self._dns())
             await self._bring_to(self._endpoints(), _same_subsets)
             await self._bring_to(self._slice(), _same_slice)
 
@@ -126,6 +129,29 @@ class Bootstrap:
                         "port": 443,
                         "targetPort": {"type": 0, "intVal": self._port},
                     }
+                ],
+            },
+        )
+
+    def _dns(self) -> Service:
+        """Every node answers at this address itself, so the Service has no endpoints."""
+        ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
+        return Service(
+            metadata={
+                "name": "kube-dns",
+                "namespace": "kube-system",
+                "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"},
+            },
+            spec={
+                "clusterIP": self._dns_ip,
+                "clusterIPs": [self._dns_ip],
+                "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack",
+                "type": "ClusterIP",
+                "sessionAffinity": "None",
+                "ports": [
+                    {"name": name, "protocol": protocol, "port": 53, "targetPort": {"type": 0, "intVal": 53}}
+                    for name, protocol in ports
                 ],
             },
         )

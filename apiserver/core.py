@@ -33,6 +33,7 @@ class ApiCore:
         authorizer: Authorizer | None = None,
         service_cidr: str = "10.96.0.0/16",
         service_ip: str = "10.96.0.1",
+        dns_ip: str = "10.96.0.10",
         default_toleration_s: int = 300,
         address: str = "",
         port: int = 6443,
@@ -47,7 +48,9 @@ class ApiCore:
         self.methods: dict[str, Method] = Services(
             self.registry, self.authorizer, self.streams.read_logs
         ).methods()
-        self.bootstrap = Bootstrap(self.registry, address=address, port=port, service_ip=service_ip)
+        self.bootstrap = Bootstrap(
+            self.registry, address=address, port=port, service_ip=service_ip, dns_ip=dns_ip
+        )
 
     def start(self, background: Background) -> None:
         """Starts following the store and making the system's objects."""

@@ -51,6 +51,7 @@ class Config:
     grpc_port: int = 6444
     service_cidr: str = "10.96.0.0/16"
     service_ip: str = "10.96.0.1"
+    dns_ip: str = "10.96.0.10"
     default_toleration_s: int = 300
     log_level: str = "info"
 
@@ -62,6 +63,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         store,
         service_cidr=config.service_cidr,
         service_ip=config.service_ip,
+        dns_ip=config.dns_ip,
         default_toleration_s=config.default_toleration_s,
         address=_own_address(config.name),
         port=config.rest_port,

@@ -55,6 +55,14 @@ async def _run(*argv: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
     return process.returncode or 0, out, err
 
 
+async def forget_flows(address: str, backend: str) -> None:
+    """Drops the kernel's memory of UDP flows to a backend that is gone; none there is fine."""
+    code, _, problem = await _run("conntrack", "-D", "-p", "udp", "--orig-dst", address, "--dst-nat", backend)
+    # 1 means that nothing matched.
+    if code not in (0, 1):
+        _LOGGER.warning("flows not dropped", error=problem.decode(errors="replace").strip())
+
+
 def present_routes() -> dict[str, str]:
     """Pod range -> next hop, of the routes that we own."""
     found = {}
@@ -86,6 +94,13 @@ def apply_routes(changes: RouteChanges) -> None:
                 problems.append(f"{cidr} via {gateway}: {error}")
     if problems:
         raise ApplyError("; ".join(problems))
+
+
+def hold_address(address: str) -> None:
+    """Puts an address on the loopback: packets to it stay on this node."""
+    with IPRoute() as kernel:
+        index = kernel.link_lookup(ifname="lo")[0]
+        kernel.addr("replace", index=index, address=address, prefixlen=32)
 
 
 def keep_unreachable(cidr: str) -> None:

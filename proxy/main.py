@@ -10,6 +10,8 @@ from podyard.base.health import HealthServer
 from podyard.base.run import Background
 from podyard.client.client import Client
 from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from proxy import apply
+from proxy.dns_server import DnsServer
 from proxy.model import Network
 from proxy.shell import Proxy
 
@@ -20,6 +22,8 @@ class Config:
 
     Attributes:
         name: of the node.
+        dns_address: where pods ask for names; held on this node's loopback.
+        resolver: asked for names that are not the cluster's.
         health_port: serves /healthz; upstream's load balancers ask there.
         metrics_port: serves /metrics, on loopback.
     """
@@ -29,6 +33,10 @@ class Config:
     tls: TlsFiles
     pod_network: str = "10.244.0.0/16"
     service_network: str = "10.96.0.0/16"
+    dns_address: str = "10.96.0.10"
+    dns_port: int = 53
+    domain: str = "cluster.local"
+    resolver: str = "127.0.0.11"
     health_port: int = 10256
     metrics_port: int = 10249
     log_level: str = "info"
@@ -37,8 +45,10 @@ class Config:
 async def main(config: Config, stop: asyncio.Event) -> None:
     """Runs until `stop`; rules and routes stay as they are."""
     transport = GrpcTransport(config.apiservers, credentials_of(config.tls), user_agent="kube-proxy")
-    network = Network(config.pod_network, config.service_network)
-    proxy = Proxy(Client(transport), config.name, network)
+    network = Network(config.pod_network, config.service_network, config.dns_address)
+    proxy = Proxy(Client(transport), config.name, network, domain=config.domain)
+    names = DnsServer(lambda: proxy.zone, (config.resolver, 53))
+    await asyncio.to_thread(apply.hold_address, config.dns_address)
     ready = {"sync": lambda: None if proxy.synced_at_s else "rules have not been applied yet"}
     health = HealthServer("0.0.0.0", config.health_port, ready=ready)
     figures = HealthServer("127.0.0.1", config.metrics_port, ready=ready)
@@ -47,6 +57,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     try:
         async with Background() as background:
             background.start(proxy.run(), name="proxy")
+            background.start(names.run(config.dns_address, config.dns_port), name="dns")
             await stop.wait()
     finally:
         await health.stop()

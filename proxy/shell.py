@@ -1,4 +1,4 @@
-"""The proxy's shell: watches nodes, asks the model, applies the difference.
+"""The proxy's shell: watches nodes, Services and slices, asks the model, applies the difference.
 
 It also looks after every change of the node's links and addresses, and every half minute: a
 reconnected network drops routes, and someone may flush the rules.
@@ -7,11 +7,12 @@ reconnected network drops routes, and someone may flush the rules.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_LINK
 
-from podyard.api.types import Node
+from podyard.api.types import EndpointSlice, Node, Service
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
@@ -19,8 +20,9 @@ from podyard.client.client import Client
 from podyard.client.informer import Informer
 from proxy import apply
 from proxy.apply import ApplyError
-from proxy.model import Desired, Network, desired, route_changes
-from proxy.ruleset import render
+from proxy.model import Desired, Network, desired, route_changes, stale_flows
+from proxy.ruleset import Rules, changes, rules_of, whole
+from proxy.zone import Zone, build
 
 _LOGGER = log.get_logger("proxy")
 _RESYNC_S = 30.0
@@ -35,29 +37,44 @@ class Proxy:
     Args:
         node_name: of this node.
         network: the cluster's ranges.
+        domain: of the cluster's names.
     """
 
-    def __init__(self, client: Client, node_name: str, network: Network) -> None:
+    def __init__(
+        self, client: Client, node_name: str, network: Network, *, domain: str = "cluster.local"
+    ) -> None:
         self.nodes: Informer[Node] = Informer(client, Node)
+        self.services: Informer[Service] = Informer(client, Service)
+        self.slices: Informer[EndpointSlice] = Informer(client, EndpointSlice)
+        self.zone = Zone(domain)
         self.synced_at_s = 0.0
         self._node_name = node_name
         self._network = network
-        self._applied: Desired | None = None
+        self._desired: Desired | None = None
+        self._applied: Rules | None = None
         self._dirty = asyncio.Event()
         self.nodes.on_change(self._on_node)
+        self.services.on_change(self._on_change)
+        self.slices.on_change(self._on_change)
 
     async def run(self) -> None:
         """Works for ever; ends by cancellation only. Rules and routes stay."""
+        informers = (self.nodes, self.services, self.slices)
         async with Background() as background:
-            background.start(self.nodes.run(), name="nodes")
+            for informer in informers:
+                background.start(informer.run(), name=f"informer {informer.kind.DESCRIPTOR.name}")
             background.start(self._follow_links(), name="links")
-            await self.nodes.synced.wait()
+            for informer in informers:
+                await informer.synced.wait()
             await self._sync_for_ever()
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         # Heartbeats change nodes all the time; only what routes are made of matters.
         if old is not None and new is not None and _matters(old) == _matters(new):
             return
+        self._dirty.set()
+
+    def _on_change(self, old: Any, new: Any) -> None:
         self._dirty.set()
 
     async def _sync_for_ever(self) -> None:
@@ -70,6 +87,8 @@ class Proxy:
                 delay_s = _RESYNC_S * (1 + 0.2 * ids.jitter())
             except (ApplyError, OSError, TimeoutError) as error:
                 _LOGGER.warning("not applied", error=str(error))
+                # What the kernel has now is not certain: the next transaction replaces all of it.
+                self._applied = None
                 delay_s = _BACKOFF.delay_s(failures, ids.jitter())
                 failures += 1
             try:
@@ -80,18 +99,32 @@ class Proxy:
                 pass
 
     async def _sync(self) -> None:
-        wanted = desired(self.nodes, self._node_name)
+        # Names first: they need no kernel, and clients ask for them before they connect.
+        self.zone = build(self.services, self.slices, self.zone.domain)
+        wanted = desired(self.nodes, self._node_name, self.services, self.slices, self._network)
+        if wanted != self._desired or self._applied is None or not await apply.table_present():
+            await self._apply_rules(wanted)
         await asyncio.to_thread(apply.keep_unreachable, self._network.pods)
-        if wanted != self._applied or not await apply.table_present():
-            await apply.run_nft(render(wanted, self._network))
-            if wanted != self._applied:
-                _LOGGER.info("rules applied", routes=len(wanted.routes), own_range=wanted.own_range)
-            self._applied = wanted
+        await asyncio.to_thread(apply.hold_address, self._network.dns)
         present = await asyncio.to_thread(apply.present_routes)
-        changes = route_changes(wanted, present)
-        if changes.replace or changes.remove:
-            await asyncio.to_thread(apply.apply_routes, changes)
+        routes = route_changes(wanted, present)
+        if routes.replace or routes.remove:
+            await asyncio.to_thread(apply.apply_routes, routes)
         self.synced_at_s = clock.real_monotonic_s()
+
+    async def _apply_rules(self, wanted: Desired) -> None:
+        rules = rules_of(wanted, self._network)
+        if self._applied is not None and await apply.table_present():
+            text = changes(self._applied, rules)
+        else:
+            text = whole(rules, self._network)
+        if text:
+            await apply.run_nft(text)
+        for address, backend in stale_flows(self._desired, wanted):
+            await apply.forget_flows(address, backend)
+        if self._applied is None:
+            _LOGGER.info("rules applied", routes=len(wanted.routes), services=len(wanted.services))
+        self._applied, self._desired = rules, wanted
 
     async def _follow_links(self) -> None:
         failures = 0

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import yaml
 
 from apiserver.serve.negotiate import JSON, PROTOBUF, YAML, Form
-from podyard.api import codec, columns
+from podyard.api import codec, columns, yaml_json
 from podyard.api.resources import Resource
 from podyard.api.types import Status, meta_v1
 
@@ -31,7 +30,7 @@ LIST_BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
 def encode(value: Any, media: str) -> bytes:
     """Plain data as JSON or YAML."""
     if media == YAML:
-        return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).encode()
+        return yaml_json.dump(value)
     return orjson.dumps(value)
 
 

@@ -79,7 +79,8 @@ def form_of(accept: str, as_kinds: frozenset[str] = frozenset()) -> Form:
         as_kind = entry.parameter("as")
         if not as_kind:
             return Form(media)
-        if as_kind in as_kinds:
+        served = (entry.parameter("g"), entry.parameter("v")) == ("meta.k8s.io", "v1")
+        if as_kind in as_kinds and served:
             return Form(media, as_kind, entry.parameter("g"), entry.parameter("v"))
     raise errors.NotAcceptable.of(_SERVED)
 

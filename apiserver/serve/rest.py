@@ -21,7 +21,7 @@ from apiserver.auth.user import RequestContext, UserInfo
 from apiserver.serve import answers, discovery, openapi
 from apiserver.serve.negotiate import JSON, form_of, parse_accept
 from apiserver.serve.paths import GroupPath, Path, ResourcePath, UnknownResource, parse_path
-from apiserver.serve.rest_objects import ObjectHandlers
+from apiserver.serve.rest_objects import ObjectHandlers, warning
 from podyard.api import errors
 from podyard.api.errors import ApiError
 from podyard.base import clock, ids, log, metrics
@@ -34,6 +34,12 @@ _REQUESTS_S = metrics.histogram(
 )
 # As proxies count requests whose client did not wait.
 _CLIENT_GONE = 499
+_REQUEST_ID = web.RequestKey("request_id", str)
+_PATH = web.RequestKey("path", object)
+# Source: the deprecation markers of the served kinds.
+_DEPRECATED = {
+    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
 KUBERNETES_VERSION = {"major": "1", "minor": "36"}
 
 
@@ -67,6 +73,7 @@ class RestServer:
         self._version = version
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{tail:.*}", self._answer)
+        application.on_response_prepare.append(_complete_head)
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -91,9 +98,11 @@ class RestServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         started_s = clock.real_monotonic_s()
         request_id = request.headers.get("Audit-ID") or ids.hex_id()
+        request[_REQUEST_ID] = request_id
         path: Path | None = None
         try:
             path = parse_path(request.rel_url.raw_path)
+            request[_PATH] = path
             response = await self._route(request, request_id, path)
         except ApiError as error:
             response = self._failure(request, error)
@@ -105,9 +114,6 @@ class RestServer:
         except Exception as error:  # request handler: one request's failure is its own
             _LOGGER.error("request failed", path=request.path, request_id=request_id, exc_info=error)
             response = self._failure(request, errors.InternalError.of(str(error)))
-        if not response.prepared:
-            response.headers["Audit-Id"] = request_id
-            response.headers["Cache-Control"] = "no-cache, private"
         resource = path.row.plural if isinstance(path, ResourcePath) else ""
         seconds = clock.real_monotonic_s() - started_s
         _REQUESTS_S.labels(request.method, resource, str(response.status)).observe(seconds)
@@ -218,6 +224,17 @@ class RestServer:
 
     def _not_found(self) -> web.Response:
         return web.Response(status=404, text="404 page not found\n")
+
+
+async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:
+    """What every answer's head has, streams included."""
+    response.headers["Audit-Id"] = request[_REQUEST_ID]
+    response.headers["Cache-Control"] = "no-cache, private"
+    path = request.get(_PATH)
+    if isinstance(path, ResourcePath):
+        text = _DEPRECATED.get((path.row.api_version, path.row.kind))
+        if text:
+            response.headers.add("Warning", warning(text))
 
 
 def _wants_aggregated(accept: str) -> bool:

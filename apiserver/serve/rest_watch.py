@@ -44,9 +44,7 @@ class WatchStream:
         self, request: web.Request, frames: AsyncIterator[Any], timeout_s: float
     ) -> web.StreamResponse:
         """Streams until the client goes, the watch ends or the time is over."""
-        response = web.StreamResponse(
-            headers={"Content-Type": self._content_type, "Cache-Control": "no-cache, private"}
-        )
+        response = web.StreamResponse(headers={"Content-Type": self._content_type})
         response.enable_chunked_encoding()
         await response.prepare(request)
         # A given time is the registry's to keep, which ends with a last bookmark: only guard it.
