@@ -17,8 +17,10 @@ from typing import Any
 import yaml
 
 try:
+    from yaml import CSafeDumper as _BaseDumper
     from yaml import CSafeLoader as _BaseLoader
 except ImportError:  # PyYAML without libyaml
+    from yaml import SafeDumper as _BaseDumper  # type: ignore[assignment]
     from yaml import SafeLoader as _BaseLoader  # type: ignore[assignment]
 
 _BOOLEANS = {
@@ -27,8 +29,13 @@ _BOOLEANS = {
 }
 _STRING_TAG = "tag:yaml.org,2002:str"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)")
+_INTEGER = re.compile(
+    r"[-+]?(?:0b_*[01][01_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0o?_*[0-7][0-7_]*|0_*|[1-9][0-9_]*)"
+)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+# Source: yaml.v2 decode.go, allowedAliasRatio: what of the values read may have come through aliases.
+_ALIASES_FREE, _VALUES_FREE = 100, 1_000
+_RATIO_RANGE, _RATIO_SPAN = (400_000, 4_000_000), (0.99, 0.10)
 
 
 class YamlError(ValueError):
@@ -49,6 +56,26 @@ class _Loader(_BaseLoader):
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self.repeated: list[str] = []
+        self.expanded: set[int] = set()
+        self.values = 0
+        self.aliased = 0
+        self.alias_depth = 0
+
+    def count(self) -> None:
+        """Counts a value; a short text of nested aliases may mean more of them than there is memory.
+
+        Raises:
+            YamlError: too many of the values came through aliases.
+        """
+        self.values += 1
+        if not self.alias_depth:
+            return
+        self.aliased += 1
+        if self.aliased > _ALIASES_FREE and self.values > _VALUES_FREE:
+            (low, high), (most, least) = _RATIO_RANGE, _RATIO_SPAN
+            part = min(max((self.values - low) / (high - low), 0.0), 1.0)
+            if self.aliased / self.values > most - (most - least) * part:
+                raise YamlError("yaml: document contains excessive aliasing")
 
 
 def parse(data: bytes | str) -> Parsed:
@@ -77,11 +104,19 @@ def parse(data: bytes | str) -> Parsed:
 
 
 def _value(loader: _Loader, node: yaml.Node) -> Any:
+    loader.count()
     if isinstance(node, yaml.ScalarNode):
         return _scalar(loader, node)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, item) for item in node.value]
-    return _mapping(loader, node)
+    # A collection met again stands for an alias: only its first place has it in the text.
+    alias = id(node) in loader.expanded
+    loader.expanded.add(id(node))
+    loader.alias_depth += alias
+    try:
+        if isinstance(node, yaml.SequenceNode):
+            return [_value(loader, item) for item in node.value]
+        return _mapping(loader, node)
+    finally:
+        loader.alias_depth -= alias
 
 
 def _mapping(loader: _Loader, node: Any) -> dict[str, Any]:
@@ -144,3 +179,24 @@ def _integer(text: str) -> int | float:
         return sign * int(digits, 8)
     value = sign * int(digits)
     return value if -(2**63) <= value < 2**64 else float(value)
+
+
+class _Dumper(_BaseDumper):
+    """Quotes every string that a reader of `parse`'s rules would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+    plain_is_other = text in _NULLS or text in _BOOLEANS or _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text)
+    return dumper.represent_scalar(_STRING_TAG, text, style="'" if plain_is_other else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump(value: Any) -> bytes:
+    """A JSON value as YAML, keys in their order; `parse` gives the same value back."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text.encode()

@@ -242,3 +242,28 @@ async def test_a_client_that_goes_leaves_no_watch(served: Served) -> None:
     async with asyncio.timeout(5):
         while served.core.cache.watcher_count > before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("query", ["", "?watch=1&timeoutSeconds=1"])
+async def test_every_answer_has_its_head(served: Served, query: str) -> None:
+    deprecated = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+    for plural, warnings in (("endpoints", [f'299 - "{deprecated}"']), ("pods", [])):
+        path = f"/api/v1/namespaces/default/{plural}{query}"
+        async with served.session.get(path, headers={"Audit-ID": "abc"}) as answer:
+            assert answer.status == 200
+            assert answer.headers["Audit-Id"] == "abc"
+            assert answer.headers["Cache-Control"] == "no-cache, private"
+            assert answer.headers.getall("Warning", []) == warnings
+    async with served.anonymous.get("/api") as refused:
+        assert refused.headers["Audit-Id"]
+
+
+@pytest.mark.parametrize(
+    "form", ["as=Table;v=v9;g=meta.k8s.io", "as=Table;v=v1;g=other", "as=Other;v=v1;g=meta.k8s.io"]
+)
+async def test_forms_that_nobody_serves(served: Served, form: str) -> None:
+    path = path_of(resources.by_kind("v1", "Pod"))
+    async with served.session.get(path, headers={"Accept": f"{JSON};{form}"}) as answer:
+        assert answer.status == 406
+    # The next that the client takes is answered.
+    assert (await get(served, path, f"{JSON};{form},{JSON}"))["kind"] == "PodList"
