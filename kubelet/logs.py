@@ -6,9 +6,11 @@ gives the text as the container wrote it, chosen by upstream's options; followin
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from podyard.base import clock
 
@@ -57,8 +59,8 @@ def seconds_of(stamp: bytes) -> float:
 
     text = stamp.decode(errors="replace")
     head, _, rest = text.partition(".")
-    digits = "".join(char for char in rest if char.isdigit())[:6] if rest else ""
-    zone = rest.lstrip("0123456789") if rest else ""
+    zone = rest.lstrip("0123456789")
+    digits = rest[: len(rest) - len(zone)][:6]
     try:
         return datetime.fromisoformat(
             f"{head}{'.' + digits.ljust(6, '0') if digits else ''}{zone or ''}"
@@ -120,44 +122,75 @@ async def read_log(path: Path, options: LogOptions, running: Callable[[], bool])
 async def _lines(
     path: Path, offset: int, options: LogOptions, running: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
+    source = _Source(path, offset)
     carry = b""
     fresh_line = True
-    while True:
-        more = running()
-        block = _read(path, offset)
-        if block is None:
-            offset, carry = 0, b""  # rotated: a new file begins
-        elif block:
-            offset += len(block)
-            carry += block
-            *lines, carry = carry.split(b"\n")
-            out: list[bytes] = []
-            for line in lines:
-                record = parse_record(line)
-                if record is None or (
-                    options.since_s is not None and seconds_of(record.time) < options.since_s
-                ):
-                    continue
-                out.append(
-                    record.time + b" " + record.text if options.timestamps and fresh_line else record.text
-                )
-                fresh_line = record.whole
-            if out:
-                yield b"".join(out)
-            continue
-        if not options.follow or not more:
-            return
-        await clock.real_sleep(_POLL_S)
-
-
-def _read(path: Path, offset: int) -> bytes | None:
-    """A block from an offset; None when the file is now shorter than that."""
     try:
-        size = path.stat().st_size
-        if size < offset:
-            return None
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(_BLOCK_BYTES)
-    except FileNotFoundError:
-        return b""
+        while True:
+            more = running()
+            block = source.read()
+            if block:
+                *lines, carry = (carry + block).split(b"\n")
+                out: list[bytes] = []
+                for line in lines:
+                    record = parse_record(line)
+                    if record is None or (
+                        options.since_s is not None and seconds_of(record.time) < options.since_s
+                    ):
+                        continue
+                    stamp = record.time + b" " if options.timestamps and fresh_line else b""
+                    out.append(stamp + record.text)
+                    fresh_line = record.whole
+                if out:
+                    yield b"".join(out)
+                continue
+            if source.rotated():
+                carry = b""
+                continue
+            if not options.follow or not more:
+                return
+            await clock.real_sleep(_POLL_S)
+    finally:
+        source.close()
+
+
+class _Source:
+    """A log file that may be rotated: renamed, and a new one begun under its name."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
+        self._offset = offset
+        self._file: BinaryIO | None = None
+
+    def read(self) -> bytes:
+        """The next block; empty when there is none yet."""
+        if self._file is None:
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
+                return b""
+            self._file.seek(self._offset)
+        return self._file.read(_BLOCK_BYTES)
+
+    def rotated(self) -> bool:
+        """Whether another file has the name now; what follows is read from its beginning.
+
+        Asked once the present one is read to its end, so nothing of it is lost.
+        """
+        if self._file is None:
+            return False
+        try:
+            now, mine = self._path.stat(), os.fstat(self._file.fileno())
+        except FileNotFoundError:
+            return False  # between the rename and the new file
+        cut = now.st_size < self._file.tell()
+        if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino) and not cut:
+            return False
+        self.close()
+        self._offset = 0
+        return True
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

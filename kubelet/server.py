@@ -126,7 +126,8 @@ def _options_from(request: web.Request) -> LogOptions:
 
     since_s: float | None = None
     if "sinceSeconds" in query:
-        since_s = clock.now_s() - int(query["sinceSeconds"])
+        # The runtime stamps its logs in real time.
+        since_s = clock.real_now_s() - int(query["sinceSeconds"])
     elif "sinceTime" in query:
         since_s = float(query["sinceTime"])
     return LogOptions(
