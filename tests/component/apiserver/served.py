@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import grpc
 
+from apiserver.auth.authz import Authorizer
 from apiserver.core import ApiCore
 from apiserver.serve.grpc_server import GrpcServer
 from apiserver.serve.rest import RestServer
@@ -78,9 +79,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(store: Store, certificates: Certificates, *, grpc_port: int = 0) -> AsyncIterator[Served]:
+async def serve(
+    store: Store,
+    certificates: Certificates,
+    *,
+    grpc_port: int = 0,
+    authorizer: Authorizer | None = None,
+) -> AsyncIterator[Served]:
     """Runs the core, the REST and the gRPC listener; on free ports where none is given."""
-    core = ApiCore(store)
+    core = ApiCore(store, authorizer=authorizer)
     cert, key = certificates.of("server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
     context.load_cert_chain(cert, key)
