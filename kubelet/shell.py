@@ -191,6 +191,7 @@ class Kubelet:
                 # First what the watch has brought: a pod without a worker yet is no leftover.
                 self._apply_pending(background)
                 seen = await self._compare(background, observed, seen)
+                await self._runtime.sweep()
             except RuntimeFailure as failure:
                 _LOGGER.warning("runtime can't be listed", error=failure.message)
             await clock.real_sleep(_RELIST_S * (1 + 0.1 * ids.jitter()))

@@ -261,6 +261,10 @@ class Runtime(Protocol):
         """Tells the runtime's network which addresses this node's pods have."""
         ...
 
+    async def sweep(self) -> None:
+        """Frees what a killed runtime left that belongs to no sandbox. Called now and then."""
+        ...
+
     def events(self) -> AsyncIterator[str]:
         """Uids of pods in which something has changed, until the stream breaks."""
         ...

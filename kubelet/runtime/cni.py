@@ -9,13 +9,14 @@ from typing import Any
 NAME = "10-podyard.conflist"
 # Outside /run: entries must survive a restart of the node, until the dead sandboxes are removed.
 ADDRESS_DIRECTORY = "/var/lib/cni/networks"
+NETWORK = "podyard"
 
 
 def network_config(cidr: str, mtu: int) -> dict[str, Any]:
     """The configuration list for a pod range such as 10.244.1.0/24."""
     return {
         "cniVersion": "1.0.0",
-        "name": "podyard",
+        "name": NETWORK,
         "plugins": [
             {
                 "type": "ptp",

@@ -37,6 +37,7 @@ from kubelet.runtime.base import (
     SandboxSpec,
 )
 from kubelet.runtime.cni import write_network_config
+from kubelet.runtime.netsweep import NetworkSweeper
 from podyard.api.types import M, Message, cri
 
 # Upstream: runtimeRequestTimeout; pulls have no bound but their own progress.
@@ -73,6 +74,7 @@ class CriRuntime:
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options)
         self._network_directory = network_directory
         self._mtu = mtu
+        self._sweeper = NetworkSweeper()
 
     async def _call(
         self, method: str, request: Message, response: type[M], timeout_s: float = _TIMEOUT_S
@@ -165,7 +167,8 @@ class CriRuntime:
 
     async def run_sandbox(self, spec: SandboxSpec) -> str:
         request = cri.RunPodSandboxRequest(config=_sandbox_config(spec), runtime_handler=spec.runtime_handler)
-        answer = await self._call("RuntimeService/RunPodSandbox", request, cri.RunPodSandboxResponse)
+        with self._sweeper.starting():
+            answer = await self._call("RuntimeService/RunPodSandbox", request, cri.RunPodSandboxResponse)
         return answer.pod_sandbox_id
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
@@ -228,6 +231,15 @@ class CriRuntime:
 
     async def set_pod_cidr(self, cidr: str) -> None:
         write_network_config(self._network_directory, cidr, self._mtu)
+
+    async def sweep(self) -> None:
+        await self._sweeper.sweep(self._sandbox_ids)
+
+    async def _sandbox_ids(self) -> set[str]:
+        listed = await self._call(
+            "RuntimeService/ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
+        )
+        return {item.id for item in listed.items}
 
     async def events(self) -> AsyncIterator[str]:
         # The runtime keeps one queue for all readers and drops what nobody reads in time, and the

@@ -283,6 +283,9 @@ class HollowRuntime:
     async def set_pod_cidr(self, cidr: str) -> None:
         self._network = ipaddress.ip_network(cidr)
 
+    async def sweep(self) -> None:
+        pass
+
     async def events(self) -> AsyncIterator[str]:
         queue: asyncio.Queue[str] = asyncio.Queue(_EVENT_BOUND)
         self._listeners.append(queue)
