@@ -81,6 +81,19 @@ class ClusterAddresses:
             raise errors.InternalError.of("failed to allocate a serviceIP: range is full")
         if service.spec.clusterIP and service.spec.clusterIP != services.HEADLESS:
             self._reserved[service.spec.clusterIP] = (now_s + _RESERVED_S, key)
+        self._assign_node_ports(service, key, now_s)
+
+    def _assign_node_ports(self, service: Service, key: str, now_s: float) -> None:
+        taken = {int(name) for name, (_, owner) in self._reserved.items() if name.isdigit() and owner != key}
+        row = resources.by_message(Service)
+        for item in self._cache.select(row.storage_prefix).objects:
+            if item.key != key:
+                taken.update(services.node_ports(item.message))
+        causes = services.assign_node_ports(service, taken, ids.choice_index(1 << 16))
+        if causes:
+            raise errors.Invalid.of("Service", service.metadata.name, causes)
+        for number in services.node_ports(service):
+            self._reserved[str(number)] = (now_s + _RESERVED_S, key)
 
     def _check(self, service: Service, wanted: str, taken: set[str]) -> None:
         try:

@@ -11,6 +11,7 @@ import asyncio
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import cast
 
 import dns.exception
 import dns.flags
@@ -132,8 +133,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         response = self._server.answer(data)

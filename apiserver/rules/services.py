@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterator
 
-from podyard.api.types import Service, core_v1
+from podyard.api.errors import invalid
+from podyard.api.types import Service, StatusCause, core_v1
 
 HEADLESS = "None"
 EXTERNAL_NAME = "ExternalName"
@@ -137,6 +138,69 @@ def assign_cluster_ip(service: Service, cidr: str, taken: Collection[str], start
             spec.clusterIPs.append(address)
             return True
     return False
+
+
+NODE_PORTS = range(30000, 32768)
+# Source: KEP-3668.
+_BY_HAND = 86
+_PORT_TYPES = ("NodePort", "LoadBalancer")
+
+
+def node_ports(service: Service) -> set[int]:
+    """Ports of the nodes that a Service holds."""
+    found = {port.nodePort for port in service.spec.ports} | {service.spec.healthCheckNodePort}
+    return found - {0}
+
+
+def assign_node_ports(service: Service, taken: Collection[int], start: int) -> list[StatusCause]:
+    """Gives the ports of a Service of an outside type free node ports, and checks those it names.
+
+    Args:
+        service: changed.
+        taken: ports that other Services hold.
+        start: any number; the search begins there.
+
+    Returns:
+        What is wrong with the named ones.
+    """
+    spec = service.spec
+    if spec.type not in _PORT_TYPES:
+        return []
+    causes: list[StatusCause] = []
+    own: set[tuple[str, int]] = set()
+    for index, port in enumerate(spec.ports):
+        if not port.nodePort:
+            continue
+        path = f"spec.ports[{index}].nodePort"
+        if port.nodePort not in NODE_PORTS:
+            detail = (
+                "provided port is not in the valid range. The range of valid ports is "
+                f"{NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
+            )
+            causes.append(invalid(path, port.nodePort, detail))
+        elif port.nodePort in taken:
+            causes.append(invalid(path, port.nodePort, "provided port is already allocated"))
+        own.add((port.protocol, port.nodePort))
+    if causes or (spec.type == "LoadBalancer" and not spec.allocateLoadBalancerNodePorts):
+        return causes
+    used = {*taken, *(number for _, number in own)}
+    for port in spec.ports:
+        if not port.nodePort:
+            port.nodePort = _free_port(used, start)
+            used.add(port.nodePort)
+    if spec.type == "LoadBalancer" and spec.externalTrafficPolicy == "Local" and not spec.healthCheckNodePort:
+        spec.healthCheckNodePort = _free_port(used, start)
+    return []
+
+
+def _free_port(used: Collection[int], start: int) -> int:
+    """A free port, 0 for none; the lower part of the range is left to ports chosen by hand."""
+    for part in (NODE_PORTS[_BY_HAND:], NODE_PORTS[:_BY_HAND]):
+        for step in range(len(part)):
+            number = part[(start + step) % len(part)]
+            if number not in used:
+                return number
+    return 0
 
 
 def _candidates(network: ipaddress.IPv4Network | ipaddress.IPv6Network, start: int) -> Iterator[str]:
