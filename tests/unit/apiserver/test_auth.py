@@ -40,18 +40,20 @@ class _Never:
         return Decision(False)
 
 
+SCALE = {"group": "apps", "version": "v1", "resource": "deployments", "subresource": "scale"}
 REFUSALS = [
     (
         {"verb": "list", "version": "v1", "resource": "pods", "namespace": "default"},
-        'pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "default"',
+        'pods is forbidden: User "jane" cannot list resource "pods" in API group "" '
+        'in the namespace "default"',
     ),
     (
         {"verb": "get", "version": "v1", "resource": "nodes", "name": "a"},
-        'nodes "a" is forbidden: User "jane" cannot get resource "nodes" in API group "" at the cluster scope',
+        'nodes "a" is forbidden: User "jane" cannot get resource "nodes" in API group "" '
+        "at the cluster scope",
     ),
     (
-        {"verb": "update", "group": "apps", "version": "v1", "resource": "deployments", "subresource": "scale",
-         "namespace": "x", "name": "d"},
+        {"verb": "update", **SCALE, "namespace": "x", "name": "d"},
         'deployments.apps "d" is forbidden: User "jane" cannot update resource "deployments/scale" '
         'in API group "apps" in the namespace "x"',
     ),
