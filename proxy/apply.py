@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from podyard.base import clock, log
 from proxy.model import RouteChanges
@@ -63,10 +67,24 @@ async def forget_flows(address: str, backend: str) -> None:
         _LOGGER.warning("flows not dropped", error=problem.decode(errors="replace").strip())
 
 
+@contextmanager
+def _kernel() -> Iterator[IPRoute]:
+    try:
+        with IPRoute() as kernel:
+            yield kernel
+    except (OSError, NetlinkError) as error:
+        # Refusals of the kernel are no OSError: left alone, one would end the process.
+        raise ApplyError(str(error)) from None
+
+
 def present_routes() -> dict[str, str]:
-    """Pod range -> next hop, of the routes that we own."""
+    """Pod range -> next hop, of the routes that we own.
+
+    Raises:
+        ApplyError: the kernel could not be asked.
+    """
     found = {}
-    with IPRoute() as kernel:
+    with _kernel() as kernel:
         for route in kernel.get_routes(family=2, proto=ROUTE_PROTOCOL):
             destination, gateway = route.get_attr("RTA_DST"), route.get_attr("RTA_GATEWAY")
             if destination and gateway:
@@ -81,29 +99,39 @@ def apply_routes(changes: RouteChanges) -> None:
         ApplyError: a route could not be set; the others were.
     """
     problems = []
-    with IPRoute() as kernel:
+    with _kernel() as kernel:
         for cidr in changes.remove:
             try:
                 kernel.route("del", dst=cidr, proto=ROUTE_PROTOCOL)
-            except OSError as error:
+            except (OSError, NetlinkError) as error:
+                if getattr(error, "code", 0) == errno.ESRCH:
+                    continue  # gone with its link
                 problems.append(f"{cidr}: {error}")
         for cidr, gateway in changes.replace:
             try:
                 kernel.route("replace", dst=cidr, gateway=gateway, proto=ROUTE_PROTOCOL)
-            except OSError as error:
+            except (OSError, NetlinkError) as error:
                 problems.append(f"{cidr} via {gateway}: {error}")
     if problems:
         raise ApplyError("; ".join(problems))
 
 
 def hold_address(address: str) -> None:
-    """Puts an address on the loopback: packets to it stay on this node."""
-    with IPRoute() as kernel:
+    """Puts an address on the loopback: packets to it stay on this node.
+
+    Raises:
+        ApplyError: the kernel refused.
+    """
+    with _kernel() as kernel:
         index = kernel.link_lookup(ifname="lo")[0]
         kernel.addr("replace", index=index, address=address, prefixlen=32)
 
 
 def keep_unreachable(cidr: str) -> None:
-    """Makes the range unreachable where no better route exists: nothing leaves by the default one."""
-    with IPRoute() as kernel:
+    """Makes the range unreachable where no better route exists: nothing leaves by the default one.
+
+    Raises:
+        ApplyError: the kernel refused.
+    """
+    with _kernel() as kernel:
         kernel.route("replace", dst=cidr, type=_UNREACHABLE)

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_LINK
 
 from podyard.api.types import EndpointSlice, Node, Service
@@ -136,7 +137,7 @@ class Proxy:
                         async for _ in kernel.get():
                             failures = 0
                         self._dirty.set()
-            except OSError as error:
+            except (OSError, NetlinkError) as error:
                 _LOGGER.warning("link events broke", error=str(error))
             await clock.real_sleep(_BACKOFF.delay_s(failures, ids.jitter()))
             failures += 1

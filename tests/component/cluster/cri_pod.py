@@ -11,7 +11,7 @@ import urllib.request
 
 import grpc
 
-from podyard.api.gen.k8s.io.cri_api.pkg.apis.runtime.v1 import api_pb2 as cri
+from podyard.api.types import cri
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 NETWORK = {
