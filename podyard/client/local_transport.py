@@ -40,14 +40,14 @@ class LocalTransport:
     async def call(
         self, method: str, request: Message, response: type[M], *, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> M:
-        handler = await self._enter(method)
         try:
             async with clock.timeout(timeout_s):
+                handler = await self._enter(method)
                 answer = await handler(self._context, _copy(request))
+                if self._gate is not None:
+                    await self._gate()
         except TimeoutError:
             raise errors.Timeout.of("request did not complete within the allotted timeout") from None
-        if self._gate is not None:
-            await self._gate()
         return _received(answer, response)
 
     async def stream(self, method: str, request: Message, response: type[M]) -> AsyncIterator[M]:

@@ -21,7 +21,7 @@ from kubelet.nodeagent import NodeAgent
 from kubelet.podbuild import ClusterNetwork
 from kubelet.runtime.hollow import Delays, HollowRuntime, Stage
 from kubelet.shell import Kubelet
-from kubelet.volumes import NoVolumes
+from kubelet.volumes import NoVolumes, Volumes
 from podyard.api import errors, resources
 from podyard.api.types import M, Node, Pod
 from podyard.base import clock, ids
@@ -69,6 +69,7 @@ class World:
         nodes: how many hollow nodes.
         stages: image -> behaviour of its containers.
         delays: how long the nodes' runtimes take.
+        volumes: makes what the kubelets keep their pods' volumes with.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class World:
         nodes: int = 2,
         stages: Mapping[str, Stage] | None = None,
         delays: Delays = Delays(),
+        volumes: Callable[[], Volumes] = NoVolumes,
         ca_pem: str = "simulated",
         cluster_cidr: str = "10.244.0.0/16",
     ) -> None:
@@ -91,6 +93,7 @@ class World:
         self._node_count = nodes
         self._stages = dict(stages or {})
         self._delays = delays
+        self._volumes = volumes
         self._ca_pem = ca_pem
         self._cluster_cidr = cluster_cidr
 
@@ -170,7 +173,7 @@ class World:
         client = self._client(f"system:node:{name}", "system:nodes", part=name)
         runtime = self.runtimes[name]
         recorder = Recorder(client, "kubelet", name)
-        kubelet = Kubelet(name, client, runtime, recorder, volumes=NoVolumes(), network=ClusterNetwork())
+        kubelet = Kubelet(name, client, runtime, recorder, volumes=self._volumes(), network=ClusterNetwork())
         never_back(kubelet.pods)
         agent = NodeAgent(
             kubelet, client, runtime, recorder, _MACHINE, address=address, port=10250, labels={}
