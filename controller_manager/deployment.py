@@ -46,8 +46,6 @@ def reconcile(view: View, key: Key) -> Actions:
         steps = _recreate(view, deployment, new, old)
     else:
         steps = _roll(deployment, new, old)
-    if any(isinstance(step, Patch) for step in steps):
-        return steps  # the deployment itself changes: its status is reported from the new state
     if not steps and rollout.is_complete(deployment):
         steps = _clean_up(deployment, old)
     return [*steps, *_report(deployment, sets, new, view.now_s)]
@@ -82,25 +80,13 @@ def _new_set(deployment: Deployment, old: list[ReplicaSet]) -> list[Action]:
     """Creates the set of the present template, with as many pods as may start."""
     made = rollout.build_new(deployment, old)
     events = _scaled_event(deployment, made, 0, made.spec.replicas) if made.spec.replicas else []
-    return [Create(made, reason=f"new replica set {made.metadata.name}"), *events, *_record(deployment, made)]
+    return [Create(made, reason=f"new replica set {made.metadata.name}"), *events]
 
 
 def _sync_new(deployment: Deployment, new: ReplicaSet, old: list[ReplicaSet]) -> list[Action]:
-    """Brings the new set's annotations and the deployment's revision up to date."""
+    """Brings the new set's annotations up to date."""
     wanted = rollout.annotated(deployment, new, old)
-    actions: list[Action] = []
-    if wanted is not None:
-        actions.append(Update(wanted))
-    return actions or _record(deployment, new)
-
-
-def _record(deployment: Deployment, new: ReplicaSet) -> list[Action]:
-    revision = new.metadata.annotations.get(REVISION, "")
-    if deployment.metadata.annotations.get(REVISION, "") == revision:
-        return []
-    key = Key(deployment.metadata.namespace, deployment.metadata.name)
-    body = {"metadata": {"annotations": {REVISION: revision}}}
-    return [Patch(Deployment, key, body)]
+    return [Update(wanted)] if wanted is not None else []
 
 
 def _roll(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]) -> list[Action]:
@@ -199,9 +185,12 @@ def _report(
 ) -> list[Action]:
     status = progress.deployment_status(deployment, sets, new, now_s)
     actions: list[Action] = []
-    if not codec.same(status, deployment.status):
-        wanted = copy_of(deployment)
-        wanted.status.CopyFrom(status)
+    wanted = copy_of(deployment)
+    wanted.status.CopyFrom(status)
+    if new is not None:
+        # With the status, so that noting the revision is no new generation.
+        wanted.metadata.annotations[REVISION] = new.metadata.annotations.get(REVISION, "")
+    if not codec.same(wanted, deployment):
         actions.append(Update(wanted, subresource="status"))
     due_s = progress.deadline_s(deployment, status)
     if due_s is not None and due_s > now_s:

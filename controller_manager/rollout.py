@@ -38,7 +38,8 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 def template_hash(template: PodTemplateSpec, collisions: int) -> str:
     """A name part for a template: the same for the same template, on every host."""
-    data = template.SerializeToString(deterministic=True) + str(collisions).encode()
+    # JSON, not bytes: a zero that one client writes and another leaves out is the same template.
+    data = codec.encode_json(template, "v1", "PodTemplateSpec") + str(collisions).encode()
     number = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
     return "".join(_ALPHABET[number // 27**place % 27] for place in range(10))
 

@@ -368,7 +368,8 @@ class Engine:
         try:
             await self._unless_missing(self._api.remove_image, reference)
         except EngineError as error:
-            if error.status != 409:
+            # In use, or taken away by someone else at this very moment.
+            if error.status != 409 and "unrecognized image" not in str(error).lower():
                 raise
 
     async def push(self, source: str, repository: str, tag: str, on_line: Callable[[str], None]) -> None:
