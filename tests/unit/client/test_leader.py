@@ -22,8 +22,8 @@ NAME = "kube-scheduler"
 class Candidate:
     """A process that competes, and notes when it led."""
 
-    def __init__(self, core: ApiCore, identity: str) -> None:
-        self.link = Link()
+    def __init__(self, core: ApiCore, identity: str, link: Link | None = None) -> None:
+        self.link = link or Link()
         self.led: list[tuple[float, float]] = []
         self.lost: list[str] = []
         client = Client(core.transport(identity, "system:masters", gate=self.link.gate))
@@ -119,6 +119,41 @@ async def test_two_never_lead_at_once_over_poor_links(slow_s):
     terms = sorted(term for candidate in candidates for term in candidate.led)
     assert len(terms) > 1
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(terms))
+
+
+class LateAnswer(Link):
+    """The next answer takes nine seconds, and is the last thing that passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0
+        self.armed = False
+
+    async def gate(self) -> None:
+        await super().gate()
+        if self.armed:
+            self.passed += 1
+            if self.passed == 2:
+                self.cut()
+                await clock.sleep(9.0)
+
+
+@pytest.mark.virtual
+async def test_the_deadline_counts_from_a_renewals_start_not_from_its_late_answer():
+    async with Background() as background:
+        core = await start(background)
+        one, two = Candidate(core, "one", LateAnswer()), Candidate(core, "two")
+        background.start(one.run())
+        await until_leading(one)
+        background.start(two.run())
+        await clock.sleep(20)
+        one.link.armed = True
+        armed_s = clock.now_s()
+        taken_s = await until_leading(two)
+    ((_, ended_s),) = one.led
+    # The renewal began at most two seconds after it was armed.
+    assert ended_s - armed_s <= 12.1
+    assert ended_s < taken_s
 
 
 @pytest.mark.virtual
