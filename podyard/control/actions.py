@@ -113,3 +113,4 @@ class Outcome:
     conflict: bool = False
     written: list[tuple[type[Message], int]] = field(default_factory=list)
     deleted: list[tuple[type[Message], Key, str]] = field(default_factory=list)
+    uncertain: list[Message] = field(default_factory=list)  # perhaps created: nobody knows yet

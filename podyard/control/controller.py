@@ -33,6 +33,7 @@ from podyard.control.actions import (
     RequeueAfter,
     Update,
 )
+from podyard.control.creating import Creator
 from podyard.control.queue import WorkQueue
 from podyard.control.spec import SINGLE, ControllerSpec
 from podyard.control.view import View
@@ -74,6 +75,7 @@ class Controller:
     ) -> None:
         self.spec = spec
         self._client = client
+        self._creator = Creator(client)
         self._recorder = recorder
         self._queue: WorkQueue[Key] = WorkQueue(_BACKOFF)
         self._wake = asyncio.Event()
@@ -233,17 +235,29 @@ class Controller:
         if unseen is None:
             return
         try:
+            await self._settle(unseen)
             async with clock.timeout(_BARRIER_TIMEOUT_S):
                 for kind, revision in unseen.written:
                     await self._listers[kind].wait_for(revision)
                 for kind, gone, uid in unseen.deleted:
                     await self._listers[kind].wait_for_deletion(gone, uid)
+        except ApiError:
+            self._unseen[key] = unseen
+            raise
         except TimeoutError:
             # The watch lags or is broken: go on with what is known only after a further delay.
             self._unseen[key] = unseen
             raise errors.Timeout.of(
                 f"own write of {key} has not been seen for {_BARRIER_TIMEOUT_S:g} s"
             ) from None
+
+    async def _settle(self, unseen: Outcome) -> None:
+        """Finds out which uncertain creates did happen; those are waited for like any other write."""
+        while unseen.uncertain:
+            found: Any = await self._creator.find(unseen.uncertain[-1])
+            unseen.uncertain.pop()
+            if found is not None:
+                self._note(found, unseen)
 
     async def _carry_out(self, key: Key, actions: list[Action]) -> Outcome:
         outcome = Outcome()
@@ -265,7 +279,7 @@ class Controller:
         except errors.Conflict:
             outcome.conflict = True
         finally:
-            if outcome.written or outcome.deleted:
+            if outcome.written or outcome.deleted or outcome.uncertain:
                 self._unseen[key] = outcome
         return outcome
 
@@ -290,7 +304,7 @@ class Controller:
         result: Any = None
         match action:
             case Create():
-                result = await self._create(action)
+                result = await self._create(action, outcome)
             case Update(obj, subresource):
                 result = await self._client.update(obj, subresource=subresource)
             case Patch():
@@ -304,13 +318,17 @@ class Controller:
         reason = getattr(action, "reason", "")
         if reason:
             self._logger.info(reason, action=type(action).__name__.lower())
-        if result is not None and type(result) in self._listers:
-            outcome.written.append((type(result), int(result.metadata.resourceVersion)))
+        if result is not None:
+            self._note(result, outcome)
 
-    async def _create(self, action: Create) -> Any:
+    def _note(self, written: Any, outcome: Outcome) -> None:
+        if type(written) in self._listers:
+            outcome.written.append((type(written), int(written.metadata.resourceVersion)))
+
+    async def _create(self, action: Create, outcome: Outcome) -> Any:
         obj: Any = action.obj
         try:
-            made: Any = await self._client.create(obj)
+            made: Any = await self._creator.create(obj, outcome.uncertain)
         except errors.AlreadyExists:
             self._logger.debug("exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name)
             return None
