@@ -244,16 +244,19 @@ async def run_all(chaos: Chaos, pairs: list[Pair]) -> None:
 
 
 async def every_pod_answers(chaos: Chaos) -> None:
-    """From the other node, by address, with its own name."""
-    for pod in chaos.pods:
-        others = [node for node in chaos.live.workers() if node != pod.spec.nodeName]
-        fetch = f"curl -s -m 3 http://{pod.status.podIP}:8080/ || true"
+    """From the other node, by its present address, with its own name."""
+    for name in [pod.metadata.name for pod in chaos.pods]:
 
-        async def look(node: str = others[0], script: str = fetch) -> str:
-            return await asyncio.to_thread(chaos.live.shell, node, script)
+        async def look(name: str = name) -> str:
+            pod = chaos.pod(name)
+            assert pod is not None
+            other = next(node for node in chaos.live.workers() if node != pod.spec.nodeName)
+            fetch = f"curl -s -m 3 http://{pod.status.podIP}:8080/ || true"
+            return await asyncio.to_thread(chaos.live.shell, other, fetch)
 
-        name = pod.metadata.name
-        await eventually_async(look, lambda text, name=name: text.strip() == name, what=f"{name} answers")
+        await eventually_async(
+            look, lambda text, name=name: text.strip() == name, within_s=60, what=f"{name} answers"
+        )
 
 
 async def nothing_is_left(chaos: Chaos) -> None:
