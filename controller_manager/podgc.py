@@ -6,6 +6,9 @@ Source: upstream's pod garbage collector.
 
 from __future__ import annotations
 
+from typing import Any
+
+from podyard.api import errors
 from podyard.api.types import Key, Node, Pod
 from podyard.control.actions import Action, Actions, Delete
 from podyard.control.spec import ControllerSpec
@@ -17,8 +20,21 @@ QUARANTINE_S = 40.0
 TERMINATED_THRESHOLD = 12_500
 
 
+async def gather(client: Any, view: View, key: Key) -> frozenset[str]:
+    """Nodes that exist although the view has none: a watch that lags must not cost a node its pods."""
+    missing = {pod.spec.nodeName for pod in view.list(Pod)} - {node.metadata.name for node in view.list(Node)}
+    confirmed = set()
+    for name in sorted(missing - {""}):
+        try:
+            await client.get(Node, name)
+            confirmed.add(name)
+        except errors.NotFound:
+            pass
+    return frozenset(confirmed)
+
+
 def reconcile(view: View, key: Key) -> Actions:
-    """All pods at once, every 20 s."""
+    """All pods at once, every 20 s. `view.facts`: nodes that exist for sure."""
     pods = view.list(Pod)
     actions: list[Action] = [*_orphaned(view, pods), *_unscheduled(pods), *_terminated(pods)]
     # A pod may be due for two reasons: one deletion is enough.
@@ -28,9 +44,10 @@ def reconcile(view: View, key: Key) -> Actions:
 
 def _orphaned(view: View, pods: list[Pod]) -> list[Delete]:
     found = []
+    confirmed = view.facts or frozenset()
     for pod in pods:
         name = pod.spec.nodeName
-        if not name or view.get(Node, Key("", name)) is not None:
+        if not name or view.get(Node, Key("", name)) is not None or name in confirmed:
             continue
         pod_key = Key(pod.metadata.namespace, pod.metadata.name)
         gone_at_s = view.gone_at_s(Node, Key("", name)) or view.seen_at_s(Pod, pod_key) or view.now_s
@@ -66,6 +83,7 @@ POD_GC = ControllerSpec(
     for_=Pod,
     reconcile=reconcile,
     reads=(Node,),
+    gather=gather,
     workers=1,
     single=True,
     period_s=PERIOD_S,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kubelet.node import (
     LEASE_NAMESPACE,
     LEASE_RENEW_S,
@@ -28,8 +30,9 @@ from podyard.client.recorder import Recorder
 _LOGGER = log.get_logger("kubelet.node")
 _BACKOFF = Backoff(base_s=0.2, cap_s=7.0)
 _STATUS_PERIOD_S = 10.0
-# Until the node is ready it looks more often: a cluster that comes up is being waited for.
-_UNREADY_PERIOD_S = 0.3
+# A cluster that comes up is being waited for: until the node is ready it looks more often, but less
+# and less.
+_UNREADY_BACKOFF = Backoff(base_s=0.3, cap_s=5.0)
 
 
 class NodeAgent:
@@ -66,6 +69,8 @@ class NodeAgent:
         self._cidr = ""
         name = kubelet.node_name
         self._nodes: Informer[Node] = Informer(client, Node, field_selector=f"metadata.name={name}")
+        self._range_changed = asyncio.Event()
+        self._nodes.on_change(self._on_node)
         kubelet.host = HostFacts(name, address, machine.memory_bytes, machine.cpus * 1000)
 
     async def run(self) -> None:
@@ -124,8 +129,12 @@ class NodeAgent:
                 return
         self._lease = await self._client.update(node_lease(node, clock.now_s(), self._lease))
 
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        if new is not None and new.spec.podCIDR != self._cidr:
+            self._range_changed.set()
+
     async def _report_for_ever(self, node: Node) -> None:
-        failures = 0
+        failures = unready = 0
         name = node.metadata.name
         while True:
             present = next(iter(self._nodes), node)
@@ -139,15 +148,25 @@ class NodeAgent:
             except ApiError as error:
                 failures += 1
                 _LOGGER.warning("status not written", error=error.message)
-            period_s = _STATUS_PERIOD_S if self._ready else _UNREADY_PERIOD_S
+            unready = 0 if self._ready else unready + 1
+            period_s = _STATUS_PERIOD_S if self._ready else _UNREADY_BACKOFF.delay_s(unready - 1)
             if failures:
                 period_s = _BACKOFF.delay_s(failures - 1, ids.jitter())
-            await clock.sleep(period_s)
+            try:
+                async with clock.timeout(period_s):
+                    await self._range_changed.wait()
+                self._range_changed.clear()
+                unready = 0  # its pods' network comes up now
+            except TimeoutError:
+                pass
 
     async def _report(self, node: Node) -> Node:
         if node.spec.podCIDR and node.spec.podCIDR != self._cidr:
-            await self._runtime.set_pod_cidr(node.spec.podCIDR)
-            self._cidr = node.spec.podCIDR
+            try:
+                await self._runtime.set_pod_cidr(node.spec.podCIDR)
+                self._cidr = node.spec.podCIDR
+            except (RuntimeFailure, OSError) as error:
+                _LOGGER.warning("pod range not set", cidr=node.spec.podCIDR, error=str(error))
         try:
             runtime = await self._runtime.status()
             images = await self._runtime.images() if runtime.ready else []

@@ -122,6 +122,11 @@ class Retries:
         retry = self._targets.get(target)
         return retry.not_before_s if retry is not None and retry.not_before_s > clock.now_s() else None
 
+    def failures(self, target: str) -> int:
+        """How often it failed since it last worked."""
+        retry = self._targets.get(target)
+        return retry.failures if retry is not None else 0
+
     def worked(self, target: str) -> None:
         self._targets.pop(target, None)
 
@@ -188,15 +193,17 @@ class PodWorker:
                     if self._gone:
                         return
                 except RuntimeFailure as failure:
-                    wake_at_s = self._failed("step", failure.message)
+                    wake_at_s = self._failed("step", failure.message, usual=failure.code == "UNAVAILABLE")
                 except (VolumeError, OSError) as error:
                     wake_at_s = self._failed("step", str(error))
                 await self._sleep_until(wake_at_s)
 
-    def _failed(self, target: str, text: str) -> float:
+    def _failed(self, target: str, text: str, *, usual: bool = False) -> float:
         retry_at_s = self._retries.failed(target)
         retry_in_s = round(retry_at_s - clock.now_s(), 2)
-        self._logger.warning("pod step failed", target=target, error=text, retry_in_s=retry_in_s)
+        # A runtime that restarts is back within a second: not a line for each pod.
+        say = self._logger.debug if usual and self._retries.failures(target) < 3 else self._logger.warning
+        say("pod step failed", target=target, error=text, retry_in_s=retry_in_s)
         return retry_at_s
 
     async def _sleep_until(self, wake_at_s: float | None) -> None:

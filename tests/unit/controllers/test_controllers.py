@@ -6,6 +6,7 @@ import pytest
 
 from controller_manager import namespace, nodeipam, nodelifecycle, podgc, rootca, serviceaccount
 from controller_manager.table import controllers
+from podyard.api import errors
 from podyard.api.types import ConfigMap, Key, Lease, Namespace, Node, Pod, ServiceAccount
 from podyard.control.actions import Delete, DeleteCollection, Emit, RequeueAfter, Update
 from podyard.control.view import View
@@ -218,6 +219,20 @@ def pod(name, *, node="", phase="Running", ending=False, created=0) -> Pod:
 
 def collected(**kinds) -> list[str]:
     return [a.key.name for a in podgc.reconcile(view(**kinds), Key("", "")) if isinstance(a, Delete)]
+
+
+async def test_a_node_that_only_the_watch_has_lost_keeps_its_pods():
+    class Api:
+        async def get(self, kind, name):
+            if name != "lagging":
+                raise errors.NotFound.of("nodes", name)
+            return node(name)
+
+    pods = [pod("a", node="lagging"), pod("b", node="gone"), pod("c", node="here"), pod("d")]
+    seen = view(pods=Lister(pods, seen_at_s=NOW_S - 400), nodes=[node("here")])
+    seen.facts = await podgc.gather(Api(), seen, Key("", ""))
+    assert seen.facts == {"lagging"}
+    assert [action.key.name for action in podgc.reconcile(seen, Key("", ""))] == ["b"]
 
 
 def test_orphans_go_after_the_quarantine():
