@@ -124,6 +124,9 @@ def hold_address(address: str) -> None:
     """
     with _kernel() as kernel:
         index = kernel.link_lookup(ifname="lo")[0]
+        # Even a replacement by the same is an event, which would wake the caller to do this again.
+        if any(entry.get_attr("IFA_ADDRESS") == address for entry in kernel.get_addr(family=2, index=index)):
+            return
         kernel.addr("replace", index=index, address=address, prefixlen=32)
 
 
