@@ -293,11 +293,8 @@ def test_pods_reach_each_other_and_nothing_else_leaves(live: Live, space: Space)
 def test_a_node_at_rest_leaves_its_addresses_alone(live: Live) -> None:
     """Whoever repairs addresses on events about addresses must not cause one."""
     for node in live.workers():
-        watched = live.shell(node, "timeout 3 ip -o monitor address link; ip -o -4 addr show dev lo")
-        assert watched.splitlines()[-1].split()[1] == "lo"
-        assert [line for line in watched.splitlines() if line.split()[0] != "1:"] == []
-        # Held once, and nothing was said about it.
-        assert sum("10.96.0.10/32" in line for line in watched.splitlines()) == 1
+        assert live.shell(node, "timeout 3 ip -o monitor address || true") == ""
+        assert "inet 10.96.0.10/32" in live.shell(node, "ip -o -4 addr show dev lo")
 
 
 def test_restart_policies_and_their_back_off(live: Live, space: Space) -> None:
