@@ -6,7 +6,8 @@ entries win, a missing reference is an error unless it is optional, invalid name
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kubelet.podbuild import BuildError, HostFacts, expand, field_value, resource_value
@@ -16,17 +17,24 @@ Lookup = Callable[[Any, str, str], Awaitable[Any]]
 
 
 async def container_env(
-    pod: Pod, container: Container, host: HostFacts, pod_ips: tuple[str, ...], lookup: Lookup
+    pod: Pod,
+    container: Container,
+    host: HostFacts,
+    pod_ips: tuple[str, ...],
+    lookup: Lookup,
+    *,
+    services: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Variables of a container, in order.
 
     Args:
+        services: those that name Services; references see them, and what the container sets wins.
         lookup: (kind, namespace, name) -> object, None when it does not exist.
 
     Raises:
         BuildError: something that is not optional is missing.
     """
-    env: dict[str, str] = {}
+    env: dict[str, str] = dict(services)
     for source in container.envFrom:
         for name, value in (await _all_of(source, pod, lookup)).items():
             env[source.prefix + name] = value

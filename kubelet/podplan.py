@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kubelet.podspec import container_hash
+from kubelet.podspec import container_hash, spec_grace_s
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, UNKNOWN, ObservedPod, RuntimeContainer, Sandbox
 from podyard.api.types import Container, Pod
 
@@ -17,6 +17,7 @@ from podyard.api.types import Container, Pod
 RESTART_BASE_S = 10.0
 RESTART_CAP_S = 300.0
 RESTART_RESET_S = 600.0
+_STOPPING = "Stopping container {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ class Plan:
 def plan(pod: Pod, observed: ObservedPod, memory: Memory, now_s: float) -> Plan:
     """What a live pod needs now."""
     if is_terminal(pod, observed):
-        return _wind_down(pod, observed, memory, grace_s=0, message=None)
+        # Someone else (an eviction) may have said so while it runs.
+        return _wind_down(observed, memory, grace_s=spec_grace_s(pod), message=_STOPPING)
     sandbox = observed.sandbox
     if sandbox is None:
         return Plan((StartSandbox(0),))
@@ -150,7 +152,7 @@ def plan(pod: Pod, observed: ObservedPod, memory: Memory, now_s: float) -> Plan:
 
 def plan_termination(observed: ObservedPod, memory: Memory, *, grace_s: float) -> Plan:
     """What a pod needs that must end: TERM, grace, KILL, then its sandbox goes."""
-    return _wind_down(None, observed, memory, grace_s=grace_s, message="Stopping container {name}")
+    return _wind_down(observed, memory, grace_s=grace_s, message=_STOPPING)
 
 
 def plan_removal(observed: ObservedPod) -> Plan:
@@ -212,7 +214,7 @@ def _replace_sandbox(pod: Pod, observed: ObservedPod, memory: Memory, sandbox: S
     policy = pod.spec.restartPolicy or "Always"
     started = [c for c in observed.containers if c.state == EXITED]
     if policy == "Never" and started:
-        return _wind_down(pod, observed, memory, grace_s=0, message=None)
+        return _wind_down(observed, memory, grace_s=0, message=None)
     return Plan(
         (
             Announce("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created."),
@@ -333,9 +335,7 @@ def _stops(observed: ObservedPod, memory: Memory, *, grace_s: float, message: st
     return actions
 
 
-def _wind_down(
-    pod: Pod | None, observed: ObservedPod, memory: Memory, *, grace_s: float, message: str | None
-) -> Plan:
+def _wind_down(observed: ObservedPod, memory: Memory, *, grace_s: float, message: str | None) -> Plan:
     stops = _stops(observed, memory, grace_s=grace_s, message=message)
     if stops:
         return Plan(tuple(stops))

@@ -41,6 +41,11 @@ def grace_s(pod: Pod) -> float:
     """The grace with which a pod ends: of its deletion, else of its spec."""
     if pod.metadata.HasField("deletionGracePeriodSeconds"):
         return float(pod.metadata.deletionGracePeriodSeconds)
+    return spec_grace_s(pod)
+
+
+def spec_grace_s(pod: Pod) -> float:
+    """The grace of a pod that ends by itself or by the kubelet's will."""
     if pod.spec.HasField("terminationGracePeriodSeconds"):
         return float(pod.spec.terminationGracePeriodSeconds)
     return 30.0

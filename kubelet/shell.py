@@ -8,7 +8,7 @@ runtime knows are leftovers, ended once the list of the node's pods is complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
 from kubelet.images import ImagePuller
@@ -23,7 +23,7 @@ from kubelet.volumes import Volumes
 from kubelet.worker import PodWorker, Surroundings
 from podyard.api import errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Key, Pod
+from podyard.api.types import Key, Pod, Service
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
@@ -36,6 +36,7 @@ _RELIST_S = 10.0
 _STREAM_BACKOFF = Backoff(base_s=0.1, cap_s=5.0)
 # More starts at once gain nothing on the machines this runs on.
 _PARALLEL_STARTS = 3
+_SERVICES_TIMEOUT_S = 10.0
 
 
 class Kubelet:
@@ -62,6 +63,7 @@ class Kubelet:
         self.host = HostFacts(node_name, "", 0, 0)
         self.network_problem: str | None = "the runtime has not been asked yet"
         self.pods: Informer[Pod] = Informer(client, Pod, field_selector=f"spec.nodeName={node_name}")
+        self._services: Informer[Service] = Informer(client, Service)
         self._client = client
         self._runtime = runtime
         self._recorder = recorder
@@ -76,6 +78,7 @@ class Kubelet:
             volumes=volumes,
             starts=asyncio.Semaphore(_PARALLEL_STARTS),
             lookup=self._lookup.get,
+            services=self._known_services,
             statuses=self._statuses,
             confirm=self._confirm,
             record=self._record,
@@ -112,6 +115,7 @@ class Kubelet:
         """Works for ever; ends by cancellation. Pods run on: a kubelet that ends kills nothing."""
         async with Background() as background:
             background.start(self.pods.run(), name="pods")
+            background.start(self._services.run(), name="services")
             background.start(self._dispatch(background), name="dispatch")
             background.start(self._follow_runtime(), name="runtime events")
             await self._relist_for_ever(background)
@@ -230,6 +234,17 @@ class Kubelet:
                 await asyncio.to_thread(traces.remove, ObservedPod(uid), None)
 
     # What workers ask.
+
+    async def _known_services(self) -> Iterable[Service]:
+        """Raises `Unavailable` before they have been read: a container without them could not be mended."""
+        try:
+            async with clock.real_timeout(_SERVICES_TIMEOUT_S):
+                await self._services.synced.wait()
+        except TimeoutError:
+            raise errors.Unavailable(
+                "services have not yet been read at least once, cannot construct envvars"
+            ) from None
+        return self._services
 
     async def _tidy(self, observed: ObservedPod, pod: Pod | None) -> None:
         if self._traces is not None:

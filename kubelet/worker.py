@@ -7,7 +7,7 @@ holds no truth: after a restart of the kubelet a new worker finds the pod runnin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -40,10 +40,11 @@ from kubelet.podplan import (
 from kubelet.podspec import find_container, full_name, grace_s
 from kubelet.podstatus import NodeFacts, pod_status
 from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
+from kubelet.serviceenv import service_env
 from kubelet.statuses import StatusChannel, StatusWriter
 from kubelet.volumes import Lookup, VolumeError, Volumes
 from podyard.api.errors import ApiError
-from podyard.api.types import Container, Pod, PodStatus, copy_of
+from podyard.api.types import Container, Pod, PodStatus, Service, copy_of
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
@@ -68,6 +69,7 @@ class Surroundings:
     Attributes:
         starts: bounds how many sandboxes and containers start at once: more gains nothing.
         lookup: (kind, namespace, name) -> object or None, for ConfigMaps and Secrets.
+        services: the cluster's Services, once they are known.
         statuses: writes pods' statuses.
         confirm: removes a pod's object once nothing of it runs.
         record: (pod, type, reason, message, field path) records an event.
@@ -80,6 +82,7 @@ class Surroundings:
     volumes: Volumes
     starts: asyncio.Semaphore
     lookup: Lookup
+    services: Callable[[], Awaitable[Iterable[Service]]]
     statuses: StatusWriter
     confirm: Callable[[Pod], Awaitable[None]]
     record: Callable[[Pod, str, str, str, str], None]
@@ -464,7 +467,8 @@ class PodWorker:
         host = around.host()
         sandbox = observed.sandbox
         addresses = (host.host_ip,) if pod.spec.hostNetwork else (sandbox.ips if sandbox else ())
-        env = await container_env(pod, container, host, addresses, around.lookup)
+        services = service_env(pod, await around.services())
+        env = await container_env(pod, container, host, addresses, around.lookup, services=services)
         paths = await around.volumes.set_up(pod, around.lookup)
         mounts = [
             replace(mount, host_path=await around.volumes.sub_path(self.uid, mount.host_path, sub_path))
