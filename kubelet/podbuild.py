@@ -26,6 +26,15 @@ _PROPAGATION = {
     "Bidirectional": "bidirectional",
 }
 _HOSTNAME_BYTES = 63
+HOSTS_PATH = "/etc/hosts"
+_MANAGED_HOSTS = """# Kubernetes-managed hosts file.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::0\tip6-localnet
+fe00::0\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+"""
 
 
 class BuildError(Exception):
@@ -197,6 +206,30 @@ def _security(pod: Pod, container: Container) -> SecuritySpec:
         supplemental_groups=tuple(groups),
         seccomp=seccomp,
     )
+
+
+def hosts_text(pod: Pod, addresses: tuple[str, ...], domain: str, node_hosts: str) -> str:
+    """What a pod's containers find in /etc/hosts.
+
+    Args:
+        addresses: of the pod.
+        domain: of the cluster.
+        node_hosts: the node's own file, which pods in its network see.
+
+    Source: kubelet_pods.go managedHostsFileContent, nodeHostsFileContent.
+    """
+    if pod.spec.hostNetwork:
+        text = f"# Kubernetes-managed hosts file (host network).\n{node_hosts}"
+    else:
+        name = hostname(pod)
+        if pod.spec.subdomain:
+            name = f"{name}.{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{domain}\t{name}"
+        text = _MANAGED_HOSTS + "".join(f"{address}\t{name}\n" for address in addresses)
+    if pod.spec.hostAliases:
+        text += "\n# Entries added by HostAliases.\n"
+        for alias in pod.spec.hostAliases:
+            text += f"{alias.ip}\t" + "\t".join(alias.hostnames) + "\n"
+    return text
 
 
 def must_not_be_root(pod: Pod, container: Container) -> bool:

@@ -56,6 +56,8 @@ class Volumes(Protocol):
 
     async def sub_path(self, uid: str, volume_path: str, sub_path: str) -> str: ...
 
+    async def hosts_file(self, uid: str, text: Callable[[str], str]) -> str: ...
+
     async def tear_down(self, uid: str) -> None: ...
 
 
@@ -70,6 +72,9 @@ class NoVolumes:
 
     async def sub_path(self, uid: str, volume_path: str, sub_path: str) -> str:
         return f"{volume_path}/{sub_path}"
+
+    async def hosts_file(self, uid: str, text: Callable[[str], str]) -> str:
+        return "/hollow/etc-hosts"
 
     async def tear_down(self, uid: str) -> None:
         pass
@@ -180,6 +185,16 @@ class PodVolumes:
         path: str = await self._in_thread(uid, _sub_path, volume_path, sub_path)
         return path
 
+    async def hosts_file(self, uid: str, text: Callable[[str], str]) -> str:
+        """Writes a pod's /etc/hosts; answers where it is.
+
+        Args:
+            text: from the node's own file to the pod's.
+        """
+        path = self.pod_directory(uid) / "etc-hosts"
+        await self._in_thread(uid, _write_hosts, path, text)
+        return str(path)
+
     async def tear_down(self, uid: str) -> None:
         """Unmounts and removes all that a pod has on disk. Nothing there is fine."""
         directory = self.pod_directory(uid)
@@ -222,6 +237,15 @@ def _remove(directory: Path) -> None:
         except subprocess.TimeoutExpired:
             return  # what is mounted must not be emptied: the next look at the leftovers tries again
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _write_hosts(path: Path, text: Callable[[str], str]) -> None:
+    wanted = text(Path("/etc/hosts").read_text(encoding="utf-8"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In place: containers that run have this very file mounted.
+    if not path.exists() or path.read_text(encoding="utf-8") != wanted:
+        path.write_text(wanted, encoding="utf-8")
+        path.chmod(_DEFAULT_MODE)
 
 
 def _sub_path(volume_path: str, sub_path: str) -> str:

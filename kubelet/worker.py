@@ -15,10 +15,12 @@ from kubelet import podplan
 from kubelet.environment import container_env
 from kubelet.images import ImagePuller, PullError
 from kubelet.podbuild import (
+    HOSTS_PATH,
     BuildError,
     ClusterNetwork,
     HostFacts,
     container_spec,
+    hosts_text,
     mount_specs,
     must_not_be_root,
     sandbox_spec,
@@ -39,7 +41,7 @@ from kubelet.podplan import (
 )
 from kubelet.podspec import find_container, full_name, grace_s
 from kubelet.podstatus import NodeFacts, pod_status
-from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
+from kubelet.runtime.base import MountSpec, ObservedPod, Runtime, RuntimeFailure
 from kubelet.serviceenv import service_env
 from kubelet.statuses import StatusChannel, StatusWriter
 from kubelet.volumes import Lookup, VolumeError, Volumes
@@ -476,6 +478,12 @@ class PodWorker:
             else mount
             for mount, sub_path in mount_specs(pod, container, paths, env)
         ]
+        if all(mount.container_path.rstrip("/") != HOSTS_PATH for mount in mounts):
+            domain = around.network.domain
+            hosts = await around.volumes.hosts_file(
+                self.uid, lambda own: hosts_text(pod, addresses, domain, own)
+            )
+            mounts.append(MountSpec(HOSTS_PATH, hosts))
         return container_spec(pod, container, attempt=attempt, env=env, mounts=tuple(mounts), host=host)
 
     async def _create_and_start(

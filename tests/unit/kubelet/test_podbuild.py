@@ -14,6 +14,7 @@ from kubelet.podbuild import (
     expand,
     field_value,
     hostname,
+    hosts_text,
     mount_specs,
     must_not_be_root,
     resource_value,
@@ -119,6 +120,25 @@ def test_the_sandbox_has_the_pods_host_ports_groups_and_namespaces():
     assert spec.share_processes
     assert spec.log_directory == "/var/log/pods/team_web_u1"
     assert spec.cgroup_parent == "/kubepods/besteffort/podu1"
+
+
+def test_hosts_of_a_pod_of_its_own_network():
+    subject = pod(hostAliases=[{"ip": "192.0.2.9", "hostnames": ["a.local", "b.local"]}])
+    lines = hosts_text(subject, ("10.244.0.2",), "cluster.local", "unseen").splitlines()
+    assert lines[:2] == ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
+    assert lines[-4:] == [
+        "10.244.0.2\tweb",
+        "",
+        "# Entries added by HostAliases.",
+        "192.0.2.9\ta.local\tb.local",
+    ]
+    named = hosts_text(pod(subdomain="sub"), ("10.244.0.2",), "cluster.local", "")
+    assert named.endswith("10.244.0.2\tweb.sub.team.svc.cluster.local\tweb\n")
+
+
+def test_hosts_of_a_pod_in_the_nodes_network():
+    text = hosts_text(pod(hostNetwork=True), ("192.0.2.1",), "cluster.local", "127.0.0.1 localhost\n")
+    assert text == "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n"
 
 
 # Expansion.

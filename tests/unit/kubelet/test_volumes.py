@@ -210,6 +210,16 @@ async def test_a_file_of_a_config_map_is_a_sub_path(volumes):
     assert Path(await volumes.sub_path(UID, path, "a")).read_text() == "1"
 
 
+async def test_the_hosts_file_is_one_file_that_is_rewritten_in_place(volumes):
+    path = Path(await volumes.hosts_file(UID, lambda own: "one\n"))
+    number = path.stat().st_ino
+    assert await volumes.hosts_file(UID, lambda own: f"two\n{own}") == str(path)
+    assert path.read_text() == "two\n" + Path("/etc/hosts").read_text()
+    assert path.stat().st_ino == number
+    await volumes.tear_down(UID)
+    assert not path.exists()
+
+
 async def test_nothing_is_left_of_a_pod(volumes, tmp_path):
     await volumes.set_up(pod(volume(emptyDir={}), volume("c", **CONFIG)), Objects(config(a="1")))
     assert volumes.known_pods() == [UID]
