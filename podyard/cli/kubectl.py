@@ -16,11 +16,15 @@ from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.state import StateDirectory, merged
 
 
-@click.command(
-    "kubectl",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
+class _Verbatim(click.Command):
+    """A command whose arguments are all another program's: click would take the first `--` away."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["arguments"] = tuple(args)
+        return []
+
+
+@click.command("kubectl", cls=_Verbatim, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def kubectl(scope: Scope, arguments: tuple[str, ...]) -> None:
