@@ -14,6 +14,7 @@ from apiserver.rules import admission
 from apiserver.serve.rpc import Method, Services
 from apiserver.serve.streams import PodStreams
 from apiserver.store.base import Store
+from podyard.base.pki import SigningKey
 from podyard.base.run import Background
 from podyard.client.local_transport import LocalTransport
 
@@ -23,7 +24,8 @@ class ApiCore:
 
     Args:
         store: etcd, or in memory.
-        streams: how kubelets are reached; made from the registry when None.
+        kubelet_tls: with which kubelets are reached; None where there are none to dial.
+        token_key: signs service-account tokens; None makes one that ends with this object.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class ApiCore:
         address: str = "",
         port: int = 6443,
         kubelet_tls: object = None,
+        token_key: SigningKey | None = None,
     ) -> None:
         self.store = store
         self.cache = build_cache(store)
         defaults = admission.Defaults(default_toleration_s, default_toleration_s)
-        self.registry = Registry(store, self.cache, admission_defaults=defaults, service_cidr=service_cidr)
+        self.registry = Registry(
+            store, self.cache, admission_defaults=defaults, service_cidr=service_cidr, token_key=token_key
+        )
         self.authorizer = authorizer or AlwaysAllow()
         self.streams = PodStreams(self.registry, kubelet_tls)  # type: ignore[arg-type]
         self.methods: dict[str, Method] = Services(

@@ -17,6 +17,7 @@ from apiserver.store.etcd import EtcdStore
 from apiserver.store.etcd_wire import Tls
 from podyard.base import log
 from podyard.base.config import TlsFiles
+from podyard.base.pki import SigningKey
 from podyard.base.run import Background
 
 _LOGGER = log.get_logger("apiserver")
@@ -40,6 +41,7 @@ class Config:
         tls: serving certificate, and the CA whose client certificates are believed.
         kubelet_client: certificate with which kubelets are called.
         default_toleration_s: how long new pods tolerate a node that is not ready or unreachable.
+        service_account_key, service_account_public: PEM files; the pair signs service-account tokens.
     """
 
     name: str
@@ -49,10 +51,13 @@ class Config:
     host: str = "0.0.0.0"
     rest_port: int = 6443
     grpc_port: int = 6444
+    grpc_token_port: int = 6445
     service_cidr: str = "10.96.0.0/16"
     service_ip: str = "10.96.0.1"
     dns_ip: str = "10.96.0.10"
     default_toleration_s: int = 300
+    service_account_key: str = "/etc/podyard/pki/service-account.key"
+    service_account_public: str = "/etc/podyard/pki/service-account.pub"
     log_level: str = "info"
 
 
@@ -68,6 +73,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         address=_own_address(config.name),
         port=config.rest_port,
         kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),
+        token_key=_token_key(config),
     )
     rest = RestServer(
         ObjectHandlers(core.registry, core.authorizer, core.streams),
@@ -80,21 +86,30 @@ async def main(config: Config, stop: asyncio.Event) -> None:
             "shutdown": lambda: "process is shutting down" if stop.is_set() else None,
         },
         version=metadata.version("podyard"),
+        bearer=core.registry.tokens.authenticate,
     )
     files = [Path(path).read_bytes() for path in (config.tls.ca, config.tls.cert, config.tls.key)]  # noqa: ASYNC240
     rpc = GrpcServer(
         core.methods, f"{config.host}:{config.grpc_port}", ca=files[0], cert=files[1], key=files[2]
+    )
+    token_rpc = GrpcServer(
+        core.methods,
+        f"{config.host}:{config.grpc_token_port}",
+        bearer=core.registry.tokens.authenticate,
+        cert=files[1],
+        key=files[2],
     )
     try:
         async with Background() as background:
             core.start(background)
             await rest.start(config.host, config.rest_port)
             await rpc.start()
-            _LOGGER.info("serving", rest_port=rest.port, grpc_port=rpc.port)
+            await token_rpc.start()
+            _LOGGER.info("serving", rest_port=rest.port, grpc_port=rpc.port, grpc_token_port=token_rpc.port)
             await stop.wait()
             # Watchers get a last bookmark and a clean end, so that they resume elsewhere.
             core.cache.finish_watchers()
-            await rpc.stop(_DRAIN_S)
+            await asyncio.gather(rpc.stop(_DRAIN_S), token_rpc.stop(_DRAIN_S))
             await rest.stop()
     finally:
         await core.close()
@@ -103,6 +118,13 @@ async def main(config: Config, stop: asyncio.Event) -> None:
 def _etcd_tls(files: TlsFiles) -> Tls:
     return Tls(
         ca=Path(files.ca).read_bytes(), cert=Path(files.cert).read_bytes(), key=Path(files.key).read_bytes()
+    )
+
+
+def _token_key(config: Config) -> SigningKey:
+    return SigningKey(
+        private=Path(config.service_account_key).read_bytes(),
+        public=Path(config.service_account_public).read_bytes(),
     )
 
 

@@ -7,6 +7,7 @@ Every transport calls these and nothing else. What is particular about a kind st
     create, update,
     patch, bind           registry_writing    decide on a state, store if the state still holds
     delete                registry_deleting   grace, finalizers, propagation
+    scales, tokens        registry_scale, registry_tokens   subresources of a kind of their own
 
 Counterpart: apiserver registry/generic/registry.
 """
@@ -21,6 +22,7 @@ from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
 from apiserver.registry_scale import Scaler
+from apiserver.registry_tokens import Tokens
 from apiserver.registry_view import CacheView, ClusterAddresses
 from apiserver.registry_writing import Writer
 from apiserver.rules import admission
@@ -30,6 +32,8 @@ from apiserver.watchcache_events import CachedObject
 from podyard.api import errors, resources
 from podyard.api.resources import Resource
 from podyard.api.types import Binding, Message, Namespace, Pod, Status, meta_v1
+from podyard.base import pki
+from podyard.base.pki import SigningKey
 
 __all__ = ["DeleteResult", "Frame", "Item", "ListResult", "Registry", "build_cache"]
 
@@ -61,6 +65,7 @@ class Registry:
         cache: made by `build_cache`, running.
         admission_defaults: settings of the admission plugins.
         service_cidr: where Services get their cluster addresses from, IPv4.
+        token_key: signs service-account tokens; None makes one, which dies with the process.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Registry:
         *,
         admission_defaults: admission.Defaults = admission.Defaults(),
         service_cidr: str = DEFAULT_SERVICE_CIDR,
+        token_key: SigningKey | None = None,
     ) -> None:
         view = CacheView(cache)
 
@@ -81,6 +87,7 @@ class Registry:
         self._writer = Writer(store, cache, self._reader, admit, ClusterAddresses(cache, service_cidr))
         self._deleter = Deleter(self._writer, self._reader, admit)
         self.scales = Scaler(self._reader, self._writer)
+        self.tokens = Tokens(self._reader, cache, token_key or pki.new_signing_key())
 
     async def get(
         self, ctx: RequestContext, row: Resource, namespace: str, name: str, resource_version: str = ""

@@ -189,6 +189,7 @@ _EXTRA_METHODS = {
     "UpdateScale": (".podyard.meta.v1.ScaleUpdateRequest", ".k8s.io.api.autoscaling.v1.Scale"),
     "Bind": ("{kind}BindRequest", f".{META}.Status"),
     "Logs": ("{kind}LogsRequest", "stream .podyard.meta.v1.LogChunk"),
+    "CreateToken": ("{kind}CreateTokenRequest", ".k8s.io.api.authentication.v1.TokenRequest"),
 }
 _EXTRA_REQUESTS = {
     "Bind": "message {kind}BindRequest {{\n  string namespace = 1;\n  string name = 2;\n"
@@ -196,6 +197,9 @@ _EXTRA_REQUESTS = {
     "  .k8s.io.apimachinery.pkg.apis.meta.v1.CreateOptions options = 4;\n}}\n",
     "Logs": "message {kind}LogsRequest {{\n  string namespace = 1;\n  string name = 2;\n"
     "  .k8s.io.api.core.v1.PodLogOptions options = 3;\n}}\n",
+    "CreateToken": "message {kind}CreateTokenRequest {{\n  string namespace = 1;\n  string name = 2;\n"
+    "  .k8s.io.api.authentication.v1.TokenRequest object = 3;\n"
+    f"  .{META}.CreateOptions options = 4;\n}}}}\n",
 }
 
 
@@ -244,6 +248,8 @@ def service_files() -> dict[str, str]:
         imports = {"podyard/meta/v1/meta.proto", file_of(META)} | {file_of(row.package) for row in rows}
         if any("GetScale" in row.methods for row in rows):
             imports.add(file_of("k8s.io.api.autoscaling.v1"))
+        if any("CreateToken" in row.methods for row in rows):
+            imports.add(file_of("k8s.io.api.authentication.v1"))
         head = [HEADER, 'syntax = "proto3";\n', f"package {package};\n"]
         head.append("".join(f'import "{path}";\n' for path in sorted(imports)))
         files[f"{package.replace('.', '/')}/service.proto"] = "\n".join(

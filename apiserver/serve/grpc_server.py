@@ -1,14 +1,14 @@
 """The typed services over gRPC: two listeners, reflection, health.
 
 grpcio asks for a client certificate only where it requires one, so there are two listeners:
-mutual TLS on one, bearer tokens on the other (opened once tokens are served). CN and O of the
-certificate are the user and its groups.
+mutual TLS on one, bearer tokens (metadata `authorization: Bearer TOKEN`) on the other. CN and O of
+the certificate are the user and its groups.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -39,26 +39,40 @@ _OPTIONS = (
 )
 
 
+_Call = grpc.aio.ServicerContext[Any, Any]
+_Identify = Callable[[_Call, Mapping[str, str]], Awaitable[UserInfo]]
+
+
 class GrpcServer:
     """Serves a method table.
 
     Args:
         methods: from `apiserver.serve.rpc`.
         address: `host:port`; port 0 takes a free one (`self.port` tells).
-        ca, cert, key: PEM bytes; clients must present a certificate of `ca`.
+        cert, key: PEM bytes.
+        ca: PEM bytes; clients must present a certificate of it. None asks for tokens instead.
+        bearer: the user of a bearer token; needed without `ca`.
     """
 
     def __init__(
-        self, methods: Mapping[str, Method], address: str, *, ca: bytes, cert: bytes, key: bytes
+        self,
+        methods: Mapping[str, Method],
+        address: str,
+        *,
+        cert: bytes,
+        key: bytes,
+        ca: bytes | None = None,
+        bearer: authn.Bearer | None = None,
     ) -> None:
+        identify = _by_certificate if ca is not None else _by_token(bearer)
         self._server = grpc.aio.server(options=_OPTIONS)
-        for service, handlers in _by_service(methods).items():
+        for service, handlers in _by_service(methods, identify).items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [*_by_service(methods), health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
+        names = [*_by_service(methods, identify), health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
-        credentials = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+        credentials = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=ca is not None)
         self.port: int = self._server.add_secure_port(address, credentials)
 
     async def start(self) -> None:
@@ -71,7 +85,7 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
 
-def _by_service(methods: Mapping[str, Method]) -> dict[str, dict[str, Any]]:
+def _by_service(methods: Mapping[str, Method], identify: _Identify) -> dict[str, dict[str, Any]]:
     services: dict[str, dict[str, Any]] = {}
     for name, method in methods.items():
         _, service, verb = name.split("/")
@@ -80,7 +94,9 @@ def _by_service(methods: Mapping[str, Method]) -> dict[str, dict[str, Any]]:
         )
         wrap = _streaming if method.streaming else _unary
         services.setdefault(service, {})[verb] = shape(
-            wrap(name, method), request_deserializer=method.request.FromString, response_serializer=_bytes_of
+            wrap(name, method, identify),
+            request_deserializer=method.request.FromString,
+            response_serializer=_bytes_of,
         )
     return services
 
@@ -89,13 +105,14 @@ def _bytes_of(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _context_of(call: grpc.aio.ServicerContext[Any, Any]) -> RequestContext:
-    user = _user_of(call)
-    agent = next((value for key, value in call.invocation_metadata() or () if key == "user-agent"), "")
-    return RequestContext(user, ids.hex_id(), str(agent))
+async def _context_of(call: _Call, identify: _Identify) -> RequestContext:
+    metadata = {key: str(value) for key, value in call.invocation_metadata() or ()}
+    user = await identify(call, metadata)
+    authn.refuse_impersonation(metadata)
+    return RequestContext(user, ids.hex_id(), metadata.get("user-agent", ""))
 
 
-def _user_of(call: grpc.aio.ServicerContext[Any, Any]) -> UserInfo:
+async def _by_certificate(call: _Call, metadata: Mapping[str, str]) -> UserInfo:
     pems: Any = call.auth_context().get("x509_pem_cert")
     user = authn.user_of_pem(pems[0]) if pems else None
     if user is None:
@@ -103,10 +120,20 @@ def _user_of(call: grpc.aio.ServicerContext[Any, Any]) -> UserInfo:
     return user
 
 
-def _unary(name: str, method: Method) -> Callable[..., Any]:
-    async def answer(request: Any, call: grpc.aio.ServicerContext[Any, Any]) -> Any:
+def _by_token(bearer: authn.Bearer | None) -> _Identify:
+    async def identify(call: _Call, metadata: Mapping[str, str]) -> UserInfo:
+        token = authn.bearer_token(metadata.get("authorization", ""))
+        if not token or bearer is None:
+            raise authn.unauthorized()
+        return await bearer(token)
+
+    return identify
+
+
+def _unary(name: str, method: Method, identify: _Identify) -> Callable[..., Any]:
+    async def answer(request: Any, call: _Call) -> Any:
         try:
-            return await method.handler(_context_of(call), request)
+            return await method.handler(await _context_of(call, identify), request)
         except ApiError as error:
             await _abort(call, error)
         except asyncio.CancelledError:
@@ -118,10 +145,10 @@ def _unary(name: str, method: Method) -> Callable[..., Any]:
     return answer
 
 
-def _streaming(name: str, method: Method) -> Callable[..., Any]:
-    async def answer(request: Any, call: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+def _streaming(name: str, method: Method, identify: _Identify) -> Callable[..., Any]:
+    async def answer(request: Any, call: _Call) -> AsyncIterator[Any]:
         try:
-            async for item in method.handler(_context_of(call), request):
+            async for item in method.handler(await _context_of(call, identify), request):
                 yield item
         except ApiError as error:
             await _abort(call, error)
@@ -134,5 +161,5 @@ def _streaming(name: str, method: Method) -> Callable[..., Any]:
     return answer
 
 
-async def _abort(call: grpc.aio.ServicerContext[Any, Any], error: ApiError) -> None:
+async def _abort(call: _Call, error: ApiError) -> None:
     await call.abort(_CODES[error.grpc_code], error.message, ((DETAILS_KEY, to_details(error)),))

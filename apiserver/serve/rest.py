@@ -51,7 +51,8 @@ class RestServer:
         authorizer: for paths that are no resources.
         tls: server context; None serves plain HTTP (tests on loopback only).
         live, ready: see `podyard.base.health`.
-        build: version, commit and date of this program, for /version.
+        version: of this program, for /version.
+        bearer: the user of a bearer token; None takes none.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class RestServer:
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
         version: str,
+        bearer: authn.Bearer | None = None,
     ) -> None:
         self._handlers = handlers
         self._authorizer = authorizer
@@ -71,6 +73,7 @@ class RestServer:
         self._live = {**ping, **live}
         self._ready = {**ping, **live, **ready}
         self._version = version
+        self._bearer = bearer
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{tail:.*}", self._answer)
         application.on_response_prepare.append(_complete_head)
@@ -120,7 +123,8 @@ class RestServer:
         return response
 
     async def _route(self, request: web.Request, request_id: str, path: Path | None) -> web.StreamResponse:
-        user = self._user(request)
+        user = await self._user(request)
+        authn.refuse_impersonation(request.headers)
         if isinstance(path, ResourcePath):
             agent = request.headers.get("User-Agent", "")
             return await self._handlers.handle(request, RequestContext(user, request_id, agent), path)
@@ -135,11 +139,14 @@ class RestServer:
             return self._discovery(request, path)
         return self._document(request)
 
-    def _user(self, request: web.Request) -> UserInfo:
+    async def _user(self, request: web.Request) -> UserInfo:
         transport = request.transport
         user = authn.user_of_peer(transport.get_extra_info("peercert") if transport else None)
         if user is not None:
             return user
+        token = authn.bearer_token(request.headers.get("Authorization", ""))
+        if token and self._bearer is not None:
+            return await self._bearer(token)
         root = "/" + request.path.strip("/").partition("/")[0]
         if root in _OPEN_PATHS:
             return UserInfo("system:anonymous", ("system:unauthenticated",))

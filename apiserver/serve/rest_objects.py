@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from apiserver import registry_tokens
 from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
@@ -20,7 +21,7 @@ from apiserver.serve.rest_watch import WatchStream
 from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors
 from podyard.api.scale import API_VERSION, KIND, Scale
-from podyard.api.types import Binding, DeleteOptions, ListOptions, core_v1, meta_v1
+from podyard.api.types import Binding, DeleteOptions, ListOptions, TokenRequest, core_v1, meta_v1
 from podyard.base import clock
 
 _APPLY = "application/apply-patch+yaml"
@@ -72,6 +73,8 @@ class ObjectHandlers:
                 return await self._log(request, context, path)
             if path.subresource == "binding":
                 return await self._bind(request, context, path)
+            if path.subresource == "token":
+                return await self._token(request, path)
             if path.subresource == "scale":
                 return await self._scale(request, path, verb)
         handler = {
@@ -241,6 +244,20 @@ class ObjectHandlers:
         form = form_of(request.headers.get("Accept", ""))
         return web.Response(
             status=201, body=answers.status_body(status, form.media), headers={"Content-Type": form.media}
+        )
+
+    async def _token(self, request: web.Request, path: ResourcePath) -> web.Response:
+        options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
+        body = await self._decoded(request, TokenRequest, options)
+        assert isinstance(body.message, TokenRequest)
+        item = await self._registry.tokens.create(path.namespace, path.name, body.message, options)
+        form = form_of(request.headers.get("Accept", ""))
+        return web.Response(
+            status=201,
+            body=answers.plain_body(
+                item.raw, item.json, registry_tokens.API_VERSION, registry_tokens.KIND, form.media
+            ),
+            headers={"Content-Type": form.media},
         )
 
     async def _scale(self, request: web.Request, path: ResourcePath, verb: str) -> web.Response:

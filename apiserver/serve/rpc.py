@@ -19,7 +19,17 @@ from podyard.api import codec, errors, resources
 from podyard.api.errors import ApiError
 from podyard.api.resources import Resource
 from podyard.api.scale import Scale
-from podyard.api.types import SERVICE_MODULES, Binding, Message, Status, Unknown, core_v1, meta_v1, rpc
+from podyard.api.types import (
+    SERVICE_MODULES,
+    Binding,
+    Message,
+    Status,
+    TokenRequest,
+    Unknown,
+    core_v1,
+    meta_v1,
+    rpc,
+)
 
 # Operations of one bulk request; more would hold the loop for too long.
 MAX_BULK_OPERATIONS = 1000
@@ -94,6 +104,10 @@ class Services:
             table["UpdateScale"] = Method(rpc.ScaleUpdateRequest, Scale, bound(self._update_scale))
         if "Bind" in offered:
             table["Bind"] = Method(own(row, "BindRequest"), Status, bound(self._bind))
+        if "CreateToken" in offered:
+            table["CreateToken"] = Method(
+                own(row, "CreateTokenRequest"), TokenRequest, bound(self._create_token)
+            )
         if "Logs" in offered:
             table["Logs"] = Method(own(row, "LogsRequest"), rpc.LogChunk, bound(self._logs), streaming=True)
         return table
@@ -202,6 +216,13 @@ class Services:
         name = request.name or request.object.metadata.name
         self._allow(context, "create", row, request.namespace, name, "binding")
         return await self._registry.bind(context, request.namespace, name, request.object, request.options)
+
+    async def _create_token(self, row: Resource, context: RequestContext, request: Any) -> bytes:
+        self._allow(context, "create", row, request.namespace, request.name, "token")
+        item = await self._registry.tokens.create(
+            request.namespace, request.name, request.object, request.options
+        )
+        return item.raw
 
     async def _logs(
         self, row: Resource, context: RequestContext, request: Any

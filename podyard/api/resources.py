@@ -22,6 +22,7 @@ _SUBRESOURCE_OF_METHOD = {
     "GetScale": "scale",
     "UpdateScale": "scale",
     "Logs": "log",
+    "CreateToken": "token",
 }
 
 

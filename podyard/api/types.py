@@ -66,6 +66,7 @@ Service = core_v1.Service
 ServiceAccount = core_v1.ServiceAccount
 Taint = core_v1.Taint
 Toleration = core_v1.Toleration
+TokenRequest = authentication_v1.TokenRequest
 Volume = core_v1.Volume
 
 DeleteOptions = meta_v1.DeleteOptions

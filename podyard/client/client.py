@@ -24,7 +24,9 @@ from podyard.api.types import (
     DeleteOptions,
     M,
     Message,
+    ServiceAccount,
     Status,
+    TokenRequest,
     meta_v1,
     rpc,
 )
@@ -243,6 +245,12 @@ class Client:
         )
         request: Any = rpc_class(row, "BindRequest")(namespace=namespace, name=name, object=binding)
         await self.transport.call(f"/{row.service}/Bind", request, Status)
+
+    async def create_token(self, namespace: str, account: str, request: TokenRequest) -> TokenRequest:
+        """A token of a service account, in the answer's status."""
+        row = resources.by_message(ServiceAccount)
+        call: Any = rpc_class(row, "CreateTokenRequest")(namespace=namespace, name=account, object=request)
+        return await self.transport.call(f"/{row.service}/CreateToken", call, TokenRequest)
 
     async def bulk(
         self, operations: Sequence[rpc.BulkOperation], *, timeout_s: float = DEFAULT_TIMEOUT_S

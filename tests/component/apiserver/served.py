@@ -61,6 +61,7 @@ class Served:
     Attributes:
         session: HTTPS with the client's certificate, `anonymous` without one.
         channel: gRPC with the client's certificate.
+        token_channel: gRPC to the listener for bearer tokens.
     """
 
     core: ApiCore
@@ -72,6 +73,7 @@ class Served:
     anonymous: aiohttp.ClientSession
     credentials: grpc.ChannelCredentials
     channel: grpc.aio.Channel
+    token_channel: grpc.aio.Channel
 
     async def revision(self) -> int:
         """The store's revision: the same number again means that nothing was written."""
@@ -93,10 +95,25 @@ async def serve(
     context.load_cert_chain(cert, key)
     context.verify_mode = ssl.CERT_OPTIONAL
     handlers = ObjectHandlers(core.registry, core.authorizer, core.streams)
-    rest = RestServer(handlers, core.authorizer, tls=context, live={}, ready={}, version="test")
+    rest = RestServer(
+        handlers,
+        core.authorizer,
+        tls=context,
+        live={},
+        ready={},
+        version="test",
+        bearer=core.registry.tokens.authenticate,
+    )
     ca = certificates.ca.read_bytes()
     grpc_server = GrpcServer(
         core.methods, f"127.0.0.1:{grpc_port}", ca=ca, cert=cert.read_bytes(), key=key.read_bytes()
+    )
+    token_server = GrpcServer(
+        core.methods,
+        "127.0.0.1:0",
+        cert=cert.read_bytes(),
+        key=key.read_bytes(),
+        bearer=core.registry.tokens.authenticate,
     )
     client_cert, client_key = certificates.of("client")
     credentials = grpc.ssl_channel_credentials(ca, client_key.read_bytes(), client_cert.read_bytes())
@@ -105,8 +122,10 @@ async def serve(
             core.start(background)
             await rest.start("127.0.0.1", 0)
             await grpc_server.start()
+            await token_server.start()
             started.push_async_callback(rest.stop)
             started.push_async_callback(grpc_server.stop, 1.0)
+            started.push_async_callback(token_server.stop, 1.0)
             started.callback(core.cache.finish_watchers)
             async with asyncio.timeout(_READY_S):
                 while not core.bootstrap.done:  # noqa: ASYNC110 - a state of the product, not an event
@@ -116,6 +135,9 @@ async def serve(
                 _session(url, certificates, with_key=True) as session,
                 _session(url, certificates, with_key=False) as anonymous,
                 grpc.aio.secure_channel(f"localhost:{grpc_server.port}", credentials) as channel,
+                grpc.aio.secure_channel(
+                    f"localhost:{token_server.port}", grpc.ssl_channel_credentials(ca)
+                ) as token_channel,
             ):
                 yield Served(
                     core,
@@ -127,6 +149,7 @@ async def serve(
                     anonymous,
                     credentials,
                     channel,
+                    token_channel,
                 )
     finally:
         await core.close()
