@@ -249,6 +249,14 @@ class Runtime(Protocol):
 
     async def remove_container(self, container_id: str) -> None: ...
 
+    async def exec(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        """Runs a command in a running container; answers its exit code and what it printed.
+
+        Raises:
+            RuntimeFailure: it could not be run, or did not end in time.
+        """
+        ...
+
     async def image(self, reference: str) -> ImageInfo | None: ...
 
     async def images(self) -> Sequence[ImageInfo]: ...

@@ -7,6 +7,7 @@ from time to time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +43,8 @@ from podyard.api.types import M, Message, cri
 
 # Upstream: runtimeRequestTimeout; pulls have no bound but their own progress.
 _TIMEOUT_S = 120.0
+# The runtime ends the command itself; only if it does not, the call is given up.
+_EXEC_SLACK_S = 5.0
 _PULL_TIMEOUT_S = 1800.0
 _NANOS = 1e9
 _STATES = {
@@ -240,6 +243,15 @@ class CriRuntime:
             "RuntimeService/ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
         )
         return {item.id for item in listed.items}
+
+    async def exec(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        request = cri.ExecSyncRequest(
+            container_id=container_id, cmd=command, timeout=max(math.ceil(timeout_s), 1)
+        )
+        answer = await self._call(
+            "RuntimeService/ExecSync", request, cri.ExecSyncResponse, timeout_s + _EXEC_SLACK_S
+        )
+        return answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace")
 
     async def events(self) -> AsyncIterator[str]:
         # The runtime keeps one queue for all readers and drops what nobody reads in time, and the

@@ -40,12 +40,14 @@ class Stage:
         exit_code: with which they end by themselves.
         stop_s: how long after TERM they end; longer than the grace means KILL (137).
         pull_error: refuse the pull with this text.
+        exec_code: with which every command in it ends.
     """
 
     runs_s: float | None = None
     exit_code: int = 0
     stop_s: float = 0.05
     pull_error: str = ""
+    exec_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,12 @@ class HollowRuntime:
 
     async def sweep(self) -> None:
         pass
+
+    async def exec(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        container = self._known(container_id)
+        if container.state != RUNNING:
+            raise RuntimeFailure(f"container {container_id} is in {container.state} state")
+        return self._stage(container.image).exec_code, ""
 
     async def events(self) -> AsyncIterator[str]:
         queue: asyncio.Queue[str] = asyncio.Queue(_EVENT_BOUND)

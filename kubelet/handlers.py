@@ -1,0 +1,141 @@
+"""The four ways to ask or tell a container something: exec, HTTP, TCP, gRPC.
+
+Probes and lifecycle hooks share them. Addresses are tried from the node, as upstream's kubelet does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2
+
+from kubelet.probes import Outcome, exec_outcome, http_outcome
+from kubelet.runtime.base import Runtime, RuntimeFailure
+from podyard.api.types import Container, IntOrString
+from podyard.base import clock
+
+_BODY_BYTES = 10 * 1024
+_USER_AGENT = "kube-probe/1.36"
+
+
+class Handlers:
+    """Carries out handlers of containers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def run(
+        self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
+    ) -> Outcome:
+        """One try; a time-out is a failure, never an exception.
+
+        Args:
+            handler: a ProbeHandler or LifecycleHandler.
+            address: of the pod.
+        """
+        try:
+            async with clock.timeout(timeout_s):
+                return await self._run(handler, container, container_id, address, timeout_s)
+        except TimeoutError:
+            return Outcome(
+                False,
+                f"command timed out: timed out after {timeout_s:g}s"
+                if handler.HasField("exec")
+                else "context deadline exceeded",
+            )
+
+    async def _run(
+        self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
+    ) -> Outcome:
+        if handler.HasField("exec"):
+            return await self._exec(container_id, list(handler.exec.command), timeout_s)
+        if handler.HasField("httpGet"):
+            return await self._http(handler.httpGet, container, address)
+        if handler.HasField("tcpSocket"):
+            socket = handler.tcpSocket
+            return await _tcp(socket.host or address, port_number(socket.port, container))
+        if "grpc" in handler.DESCRIPTOR.fields_by_name and handler.HasField("grpc"):
+            return await _grpc(address, handler.grpc.port, handler.grpc.service)
+        if "sleep" in handler.DESCRIPTOR.fields_by_name and handler.HasField("sleep"):
+            await clock.sleep(float(handler.sleep.seconds))
+        return Outcome(True)
+
+    async def _exec(self, container_id: str, command: list[str], timeout_s: float) -> Outcome:
+        try:
+            code, output = await self._runtime.exec(container_id, command, timeout_s)
+        except RuntimeFailure as failure:
+            return Outcome(False, failure.message)
+        return exec_outcome(code, output)
+
+    async def _http(self, action: Any, container: Container, address: str) -> Outcome:
+        scheme = (action.scheme or "HTTP").lower()
+        host, port = action.host or address, port_number(action.port, container)
+        path = action.path if action.path.startswith("/") else f"/{action.path}"
+        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
+        for header in action.httpHeaders:
+            headers[header.name] = header.value
+        if self._session is None:
+            # A connection for each try: a server that hangs must not pass on an old one.
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            self._session = aiohttp.ClientSession(connector=connector)
+        url = f"{scheme}://{host}:{port}{path}"
+        try:
+            async with self._session.get(
+                url, headers=headers, ssl=_UNVERIFIED, allow_redirects=False
+            ) as answer:
+                body = await answer.content.read(_BODY_BYTES)
+                return http_outcome(answer.status, body.decode(errors="replace"))
+        except (aiohttp.ClientError, OSError) as error:
+            return Outcome(False, f'Get "{url}": {error}')
+
+
+def port_number(port: IntOrString, container: Container) -> int:
+    """The number of a port, by name where it has one; 0 where there is none of that name."""
+    if port.type == 0:
+        return port.intVal
+    if port.strVal.isdigit():
+        return int(port.strVal)
+    return next((entry.containerPort for entry in container.ports if entry.name == port.strVal), 0)
+
+
+async def _tcp(host: str, port: int) -> Outcome:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        return Outcome(False, f"dial tcp {host}:{port}: {error.strerror or error}".lower())
+    writer.close()
+    return Outcome(True)
+
+
+async def _grpc(address: str, port: int, service: str) -> Outcome:
+    async with grpc.aio.insecure_channel(f"{address}:{port}") as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        try:
+            answer: Any = await check(health_pb2.HealthCheckRequest(service=service))
+        except grpc.aio.AioRpcError as error:
+            return Outcome(False, f"rpc error: code = {error.code().name} desc = {error.details()}")
+    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        return Outcome(True)
+    name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return Outcome(False, f"service unhealthy (responded with {name!r})")
+
+
+# Probes speak to a pod by its address: there is no name that a certificate could show.
+_UNVERIFIED = ssl.create_default_context()
+_UNVERIFIED.check_hostname = False
+_UNVERIFIED.verify_mode = ssl.CERT_NONE
