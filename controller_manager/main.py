@@ -43,6 +43,9 @@ class Manager:
 
     async def run(self) -> None:
         """Runs the controllers; ends by cancellation only."""
+        await self.informers.wait_synced()
+        # It may have waited for its turn for days: what another wrote last must count.
+        await self.informers.refresh()
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.spec.name)

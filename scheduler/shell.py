@@ -69,6 +69,8 @@ class Scheduler:
     async def run(self) -> None:
         """Schedules for ever; ends by cancellation only. The informers must be running."""
         await self.informers.wait_synced()
+        # It may have waited for its turn for days: what another bound last must count.
+        await self.informers.refresh()
         async with Background() as background:
             background.start(self._binder.run(), name="binder")
             await self._schedule_for_ever(background)

@@ -24,6 +24,8 @@ from podyard.client.client import Client, WatchBatch
 _LOGGER = log.get_logger("informer")
 _BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
 _GONE_BOUND = 1000
+# So young a state need not be asked for again.
+_FRESH_S = 1.0
 
 IndexFunction = Callable[[Any], Iterable[str]]
 Handler = Callable[[Any, Any], None]
@@ -58,6 +60,9 @@ class Informer(Generic[M]):
         self.revision = 0
         self._resume = 0  # where the next stream goes on; 0 = it begins with the whole state
         self.synced = asyncio.Event()
+        self._stream: asyncio.Timeout | None = None
+        self._whole = asyncio.Event()  # the whole state has come since it was last asked for
+        self._whole_at_s = 0.0
         self._client = client
         self._selection = {
             "namespace": namespace,
@@ -144,6 +149,20 @@ class Informer(Generic[M]):
                 if not waiting and self._key_waiters.get(key) is waiting:
                     del self._key_waiters[key]
 
+    async def refresh(self) -> None:
+        """Begins anew with the server's present state; returns once that is here.
+
+        For one that acts after it has only watched: its watch may have lagged or broken meanwhile.
+        What has not changed is not reported again. The caller bounds the wait.
+        """
+        if self.synced.is_set() and clock.real_monotonic_s() - self._whole_at_s < _FRESH_S:
+            return
+        self._resume = 0
+        self._whole.clear()
+        if self._stream is not None:
+            self._stream.reschedule(asyncio.get_running_loop().time())
+        await self._whole.wait()
+
     # Following.
 
     async def run(self) -> None:
@@ -152,7 +171,8 @@ class Informer(Generic[M]):
         while True:
             before = self.revision
             try:
-                await self._follow()
+                if await self._follow_until_refresh():
+                    continue
                 failures += 1
             except errors.Expired:
                 # Resume is impossible: the next stream begins with the whole state.
@@ -166,6 +186,20 @@ class Informer(Generic[M]):
             if self.revision > before:
                 failures = min(failures, 1)
             await clock.real_sleep(_BACKOFF.delay_s(failures - 1, ids.jitter()))
+
+    async def _follow_until_refresh(self) -> bool:
+        """Follows one stream; answers whether `refresh` ended it."""
+        try:
+            async with clock.real_timeout(None) as stream:
+                self._stream = stream
+                await self._follow()
+        except TimeoutError:
+            if not stream.expired():
+                raise
+            return True
+        finally:
+            self._stream = None
+        return False
 
     async def _follow(self) -> None:
         initial = self._resume == 0
@@ -183,6 +217,8 @@ class Informer(Generic[M]):
                     for key in sorted(stale):
                         self._put(key, None)
                     initial = False
+                    self._whole_at_s = clock.real_monotonic_s()
+                    self._whole.set()
                 if not initial:
                     self._advance(int(batch.resource_version or 0))
                     self.synced.set()
@@ -268,6 +304,12 @@ class InformerSet:
     async def wait_synced(self) -> None:
         for informer in self._informers.values():
             await informer.synced.wait()
+
+    async def refresh(self) -> None:
+        """As `Informer.refresh`, all of them side by side."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers.values():
+                group.create_task(informer.refresh(), name="refresh")
 
     async def run(self) -> None:
         """Runs all of them; ends by cancellation only."""

@@ -198,3 +198,47 @@ async def test_indexes_follow_every_change_and_handlers_that_come_late_see_what_
     late = []
     informer.on_change(lambda old, new: late.append((old, new.metadata.name)))
     assert late == [(None, "a")]
+
+
+@pytest.mark.virtual
+async def test_a_refresh_asks_for_the_whole_state_although_the_watch_is_open_and_silent():
+    watches = Watches(
+        [batch(added("a", 1), added("b", 2), revision=5, synced=True), None],
+        [batch(added("b", 2)), 3.0, batch(added("c", 8), revision=9, synced=True), None],
+    )
+    informer = Informer(watches, ConfigMap)
+    seen = []
+    informer.on_change(lambda old, new: seen.append((new or old).metadata.name))
+    async with Background() as background:
+        background.start(informer.run())
+        await informer.synced.wait()
+        await informer.refresh()  # it is fresh
+        assert len(watches.asked) == 1
+        await clock.sleep(60)
+        began_s = clock.now_s()
+        await informer.refresh()
+        assert clock.now_s() - began_s == pytest.approx(3.0, abs=0.1)
+    assert [entry[:2] for entry in watches.asked] == [("", True), ("", True)]
+    assert seen == ["a", "b", "c", "a"]
+    assert informer.revision == 9
+
+
+@pytest.mark.virtual
+async def test_a_refresh_while_the_server_is_away_ends_when_it_is_back():
+    watches = Watches(
+        [batch(added("a", 1), revision=5, synced=True), None],
+        [errors.Unavailable("away")],
+        [errors.Unavailable("away")],
+        [batch(added("a", 6), revision=6, synced=True), None],
+    )
+    informer = Informer(watches, ConfigMap)
+    async with Background() as background:
+        background.start(informer.run())
+        await informer.synced.wait()
+        await clock.sleep(60)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.refresh())
+            await clock.sleep(0.1)
+            # Once more, while it waits before its next try.
+            group.create_task(informer.refresh())
+        assert informer.get(Key("default", "a")).metadata.resourceVersion == "6"
