@@ -8,7 +8,7 @@ from typing import cast
 from apiserver.rules import services
 from apiserver.watchcache import WatchCache
 from podyard.api import errors, resources
-from podyard.api.types import Message, Namespace, PriorityClass, Service
+from podyard.api.types import Message, Namespace, PriorityClass, Service, ServiceAccount
 from podyard.base import clock, ids
 
 # An address stays reserved this long for a Service whose write is under way.
@@ -27,6 +27,9 @@ class CacheView:
     def namespace(self, name: str) -> Namespace | None:
         return cast("Namespace | None", self._message(Namespace, name))
 
+    def service_account(self, namespace: str, name: str) -> ServiceAccount | None:
+        return cast("ServiceAccount | None", self._message(ServiceAccount, name, namespace))
+
     def priority_class(self, name: str) -> PriorityClass | None:
         return cast("PriorityClass | None", self._message(PriorityClass, name))
 
@@ -35,8 +38,8 @@ class CacheView:
         listing = self._cache.select(row.storage_prefix)
         return [item.message for item in listing.objects if item.message.globalDefault]
 
-    def _message(self, kind: type[Message], name: str) -> object | None:
-        found = self._cache.get(resources.by_message(kind).key("", name))
+    def _message(self, kind: type[Message], name: str, namespace: str = "") -> object | None:
+        found = self._cache.get(resources.by_message(kind).key(namespace, name))
         return None if found is None else found.message  # type: ignore[attr-defined]
 
 

@@ -36,6 +36,9 @@ from podyard.base import clock, ids
 _GENERATE_TRIES = 8
 _GENERATED_BASE = 58
 _MAX_TRIES = 100
+# Source: serviceaccount admission getServiceAccount: ten looks, 100 to 200 ms apart.
+_WAITS_FOR_MISSING = 9
+_MISSING_S = 0.1
 # More than this of set-to-zero fields is not to be expected between two forms of one object.
 _PRESENCE_BYTES = 512
 
@@ -105,13 +108,7 @@ class Writer:
         row.defaults(asked)
         generated = not asked.metadata.name and bool(asked.metadata.generateName)
         for attempt in range(_GENERATE_TRIES if generated else 1):
-            try:
-                new = self._new(row, namespace, asked)
-            except (errors.NotFound, errors.Forbidden):
-                # The namespace or class may just have been made, here or through another server.
-                with translated():
-                    await self._cache.fresh()
-                new = self._new(row, namespace, asked)
+            new = await self._admitted(row, namespace, asked)
             try:
                 with translated():
                     made = await self._store_new(row, namespace, new, dry_run=bool(options.dryRun))
@@ -124,6 +121,21 @@ class Writer:
                 if attempt == _GENERATE_TRIES - 1:
                     raise errors.AlreadyExists.generated(row.plural, new.metadata.name, row.group) from None
         raise AssertionError("unreachable")
+
+    async def _admitted(self, row: Resource, namespace: str, asked: Any) -> Any:
+        """As `_new`, against a fresh view before a refusal counts."""
+        try:
+            return self._new(row, namespace, asked)
+        except (errors.NotFound, errors.Forbidden):
+            # The namespace or class may just have been made, here or through another server.
+            with translated():
+                await self._cache.fresh()
+        for _ in range(_WAITS_FOR_MISSING):
+            try:
+                return self._new(row, namespace, asked)
+            except admission.NotYet:
+                await clock.sleep(_MISSING_S * (1 + ids.jitter()))
+        return self._new(row, namespace, asked)
 
     async def update(
         self,
@@ -298,7 +310,11 @@ class Writer:
         metadata = new.metadata
         if not metadata.name and metadata.generateName:
             metadata.name = metadata.generateName[:_GENERATED_BASE] + ids.name_suffix()
-        self._admit(admission.Attributes(admission.CREATE, row, namespace, metadata.name, obj=new))
+        self._admit(
+            admission.Attributes(
+                admission.CREATE, row, namespace, metadata.name, obj=new, name_suffix=ids.name_suffix()
+            )
+        )
         metadata.uid = ids.uid()
         metadata.creationTimestamp.CopyFrom(meta.time_of(clock.now_s()))
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):

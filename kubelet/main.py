@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kubelet.node import read_machine
 from kubelet.nodeagent import NodeAgent, uplink
-from kubelet.podbuild import ClusterNetwork
+from kubelet.podbuild import ClusterNetwork, HostFacts
 from kubelet.runtime.cri import CriRuntime
 from kubelet.server import KubeletServer
 from kubelet.shell import Kubelet
+from kubelet.tokens import TokenManager
 from kubelet.traces import Traces
 from kubelet.volumes import PodVolumes
 from podyard.base import log
@@ -63,9 +64,17 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     # pyroute2's sockets run a loop of their own, which a thread with a running loop cannot.
     runtime = CriRuntime(config.runtime_socket, network_directory=Path(config.network_directory), mtu=mtu)
     recorder = Recorder(client, "kubelet", config.name)
+    machine = read_machine(root)
+    host = HostFacts(config.name, address, machine.memory_bytes, machine.cpus * 1000)
     network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)
     kubelet = Kubelet(
-        config.name, client, runtime, recorder, volumes=PodVolumes(root), network=network, traces=Traces()
+        config.name,
+        client,
+        runtime,
+        recorder,
+        volumes=PodVolumes(root, tokens=TokenManager(client), host=host),
+        network=network,
+        traces=Traces(),
     )
     server = KubeletServer(kubelet, _server_context(config.serving))
     health = HealthServer(
@@ -82,7 +91,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         client,
         runtime,
         recorder,
-        read_machine(root),
+        machine,
         address=address,
         port=server.port,
         labels=config.labels,

@@ -200,6 +200,8 @@ def _with_resources(status: ContainerStatus, container: Container) -> ContainerS
         for name, quantity in container.resources.requests.items():
             status.allocatedResources[name].CopyFrom(quantity)
     status.resources.CopyFrom(container.resources)
+    # The status may begin as a copy of an earlier one.
+    del status.volumeMounts[:]
     for mount in container.volumeMounts:
         entry = status.volumeMounts.add(name=mount.name, mountPath=mount.mountPath, readOnly=mount.readOnly)
         if mount.readOnly:

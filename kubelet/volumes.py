@@ -1,8 +1,8 @@
 """The volumes of a pod on the node's disk.
 
-Files of ConfigMaps and Secrets are written as upstream's atomic writer does: a new folder with all
-of them, then one rename of the link `..data`, so that a reader sees the old or the new state and
-never half of each. Secrets and memory-backed volumes live on tmpfs.
+Files of ConfigMaps, Secrets and projections are written as upstream's atomic writer does: a new
+folder with all of them, then one rename of the link `..data`, so that a reader sees the old or the
+new state and never half of each. Secrets and memory-backed volumes live on tmpfs.
 
 Disk and mounts block, so the work is done in threads; one thread at a time for each pod.
 """
@@ -16,35 +16,35 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from kubelet import projections
+from kubelet.podbuild import HostFacts
+from kubelet.projections import File, Lookup, SourceError, Sources
+from kubelet.tokens import Tokens
 from podyard.api import quantity
-from podyard.api.errors import ApiError
-from podyard.api.types import ConfigMap, Pod, Secret, Volume
+from podyard.api.types import Pod, Volume
 from podyard.base import ids
 
-Lookup = Callable[[Any, str, str], Awaitable[Any]]
+__all__ = ["File", "Lookup", "NoVolumes", "PodVolumes", "VolumeError", "Volumes", "write_atomically"]
 
-_DEFAULT_MODE = 0o644
 _MOUNT_TIMEOUT_S = 20
 _SUB_PATH_MODE = 0o750
+# Kinds of volumes that have files -> the name of their plugin on disk.
+_PLUGINS = {
+    "configMap": "configmap",
+    "secret": "secret",
+    "downwardAPI": "downward-api",
+    "projected": "projected",
+}
 # What write_atomically makes beside the files: folders of one state each.
 _STATE = re.compile(r"\.\.[0-9a-f]{12}")
 
 
 class VolumeError(Exception):
     """A volume can't be set up; the text goes into a FailedMount event."""
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """One file to be written."""
-
-    data: bytes
-    mode: int
 
 
 class Volumes(Protocol):
@@ -86,9 +86,20 @@ class PodVolumes:
     Args:
         root: usually /var/lib/kubelet.
         mount_tmpfs: (directory, limit in bytes or 0) -> whether it was mounted now.
+        tokens: of service accounts; None where no pod gets any.
+        host: the node, for downward references.
     """
 
-    def __init__(self, root: Path, mount_tmpfs: Callable[[Path, int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        mount_tmpfs: Callable[[Path, int], bool] | None = None,
+        *,
+        tokens: Tokens | None = None,
+        host: HostFacts = HostFacts("", "", 0, 0),
+    ) -> None:
+        self._tokens = tokens
+        self._host = host
         self._pods = root / "pods"
         self._mount_tmpfs = mount_tmpfs or _mount_tmpfs
         self._locks: dict[str, asyncio.Lock] = {}
@@ -137,21 +148,15 @@ class PodVolumes:
             return functools.partial(self._empty_dir, directory, source.emptyDir, group)
         if source.HasField("hostPath"):
             return functools.partial(_host_path, source.hostPath, volume.name)
-        if source.HasField("configMap"):
-            config = source.configMap
-            name = config.localObjectReference.name
-            found = await _read(lookup, ConfigMap, pod, name, volume.name)
-            data = {**_encoded(found.data), **dict(found.binaryData)} if found is not None else None
-            files = _files(data, config, "configmap", name, volume.name)
-            directory = self._directory(pod, "configmap", volume.name)
-            return functools.partial(self._write, directory, files, group, memory=False)
-        if source.HasField("secret"):
-            name = source.secret.secretName
-            found = await _read(lookup, Secret, pod, name, volume.name)
-            data = dict(found.data) if found is not None else None
-            files = _files(data, source.secret, "secret", name, volume.name)
-            directory = self._directory(pod, "secret", volume.name)
-            return functools.partial(self._write, directory, files, group, memory=True)
+        try:
+            files = await projections.files_of(pod, volume, Sources(lookup, self._tokens, self._host))
+        except SourceError as error:
+            raise VolumeError(f"{_failed(volume.name)}{error}") from None
+        for field, plugin in _PLUGINS.items():
+            if files is not None and source.HasField(field):
+                directory = self._directory(pod, plugin, volume.name)
+                # Secrets must not outlive the machine's power, nor tokens, which are in projections.
+                return functools.partial(self._write, directory, files, group, memory=field != "configMap")
         kind = next((field.name for field, _ in source.ListFields()), "none")
         raise VolumeError(_failed(volume.name) + f"volumes of type {kind} are not supported")
 
@@ -197,6 +202,8 @@ class PodVolumes:
 
     async def tear_down(self, uid: str) -> None:
         """Unmounts and removes all that a pod has on disk. Nothing there is fine."""
+        if self._tokens is not None:
+            self._tokens.forget(uid)
         directory = self.pod_directory(uid)
         await self._in_thread(uid, _remove, directory)
         lock = self._locks.get(uid)
@@ -216,13 +223,6 @@ def _do_all(works: list[tuple[str, Callable[[], Path]]]) -> dict[str, str]:
 
 def _failed(volume: str) -> str:
     return f'MountVolume.SetUp failed for volume "{volume}" : '
-
-
-async def _read(lookup: Lookup, kind: Any, pod: Pod, name: str, volume: str) -> Any:
-    try:
-        return await lookup(kind, pod.metadata.namespace, name)
-    except ApiError as error:
-        raise VolumeError(_failed(volume) + error.message) from None
 
 
 def _remove(directory: Path) -> None:
@@ -245,7 +245,7 @@ def _write_hosts(path: Path, text: Callable[[str], str]) -> None:
     # In place: containers that run have this very file mounted.
     if not path.exists() or path.read_text(encoding="utf-8") != wanted:
         path.write_text(wanted, encoding="utf-8")
-        path.chmod(_DEFAULT_MODE)
+        path.chmod(projections.DEFAULT_MODE)
 
 
 def _sub_path(volume_path: str, sub_path: str) -> str:
@@ -287,6 +287,8 @@ def _write_file(target: Path, file: File, group: int | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(file.data)
     target.chmod(file.mode)
+    if file.user is not None:
+        os.chown(target, file.user, -1)
     if group is not None:
         os.chown(target, -1, group)
         target.chmod(file.mode | 0o440)
@@ -308,34 +310,6 @@ def _same(link: Path, files: Mapping[str, File]) -> bool:
     if present != set(files):
         return False
     return all((link / name).read_bytes() == file.data for name, file in files.items())
-
-
-def _files(
-    data: Mapping[str, bytes] | None, source: Any, kind: str, name: str, volume: str
-) -> dict[str, File]:
-    """Which files a ConfigMap or Secret volume has; `items` choose and rename."""
-    if data is None:
-        if source.optional:
-            return {}
-        raise VolumeError(f'{_failed(volume)}{kind} "{name}" not found')
-    default = source.defaultMode if source.HasField("defaultMode") else _DEFAULT_MODE
-    if not source.items:
-        return {key: File(value, default) for key, value in data.items()}
-    chosen = {}
-    for item in source.items:
-        if item.key not in data:
-            if source.optional:
-                continue
-            what = "configmap references non-existent config key"
-            if kind == "secret":
-                what = "references non-existent secret key"
-            raise VolumeError(f"{_failed(volume)}{what}: {item.key}")
-        chosen[item.path] = File(data[item.key], item.mode if item.HasField("mode") else default)
-    return chosen
-
-
-def _encoded(data: Mapping[str, str]) -> dict[str, bytes]:
-    return {key: value.encode() for key, value in data.items()}
 
 
 # hostPath type -> (what it must be, how upstream names that).

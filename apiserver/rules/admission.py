@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from apiserver.rules import serviceaccounts
 from apiserver.rules.namespaces import IMMORTAL
 from podyard.api import errors
 from podyard.api.errors import Forbidden
 from podyard.api.resources import Resource
-from podyard.api.types import Message, Namespace, Node, Pod, PriorityClass
+from podyard.api.types import Message, Namespace, Node, Pod, PriorityClass, ServiceAccount
 
 CREATE = "CREATE"
 UPDATE = "UPDATE"
@@ -34,11 +35,18 @@ class ClusterView(Protocol):
     def namespace(self, name: str) -> Namespace | None:
         """The namespace; None when it does not exist."""
 
+    def service_account(self, namespace: str, name: str) -> ServiceAccount | None:
+        """The account; None when it does not exist."""
+
     def priority_class(self, name: str) -> PriorityClass | None:
         """The class; None when it does not exist."""
 
     def default_priority_classes(self) -> list[PriorityClass]:
         """Classes marked as the global default."""
+
+
+class NotYet(Forbidden):
+    """A refusal that may pass by itself within moments: what is missing is being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class Attributes:
         operation: CREATE, UPDATE or DELETE.
         obj: the new object, changed by plugins; None for a delete.
         old: the stored object, read-only; None for a create.
+        name_suffix: a random part for the name of what a plugin adds.
     """
 
     operation: str
@@ -59,15 +68,16 @@ class Attributes:
     obj: Any = None
     old: Any = None
     dry_run: bool = False
+    name_suffix: str = ""
 
     def is_for(self, kind: type[Message], *operations: str) -> bool:
         """Whether the request is about this kind itself (no subresource)."""
         return self.row.message is kind and not self.subresource and self.operation in operations
 
-    def forbidden(self, detail: str) -> Forbidden:
+    def forbidden(self, detail: str, kind: type[Forbidden] = Forbidden) -> Forbidden:
         """A refusal in the plugin's words."""
         name = self.name or (self.obj.metadata.generateName if self.obj is not None else "")
-        return Forbidden.of(self.row.plural, name, detail, self.row.group)
+        return kind.of(self.row.plural, name, detail, self.row.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +123,20 @@ def namespace_lifecycle(attributes: Attributes, view: ClusterView, defaults: Def
 
 
 def service_account(attributes: Attributes, view: ClusterView, defaults: Defaults) -> None:
-    """Pods run as `default` unless they name an account."""
-    if attributes.is_for(Pod, CREATE):
-        spec = attributes.obj.spec
-        spec.serviceAccountName = spec.serviceAccountName or "default"
-        spec.serviceAccount = spec.serviceAccountName
+    """Pods run as `default` unless they name an account, which must exist; they get its token.
+
+    Source: plugin/pkg/admission/serviceaccount.
+    """
+    if not attributes.is_for(Pod, CREATE):
+        return
+    spec, namespace = attributes.obj.spec, attributes.namespace
+    name = spec.serviceAccountName or serviceaccounts.DEFAULT
+    account = view.service_account(namespace, name)
+    if account is None:
+        detail = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        # A controller makes the default account of a new namespace.
+        raise attributes.forbidden(detail, NotYet if name == serviceaccounts.DEFAULT else Forbidden)
+    serviceaccounts.use_account(spec, account, attributes.name_suffix)
 
 
 def taint_nodes_by_condition(attributes: Attributes, view: ClusterView, defaults: Defaults) -> None:

@@ -23,7 +23,7 @@ from kubelet.runtime.hollow import Delays, HollowRuntime, Stage
 from kubelet.shell import Kubelet
 from kubelet.volumes import NoVolumes, Volumes
 from podyard.api import errors, resources
-from podyard.api.types import M, Node, Pod
+from podyard.api.types import M, Namespace, Node, Pod, ServiceAccount
 from podyard.base import clock, ids
 from podyard.base.run import Background
 from podyard.client.client import Client
@@ -102,7 +102,7 @@ class World:
         return Client(self.core.transport(user, *groups, gate=gate), field_manager=user)
 
     async def start(self, background: Background) -> None:
-        """Starts every part and waits until the nodes are ready."""
+        """Starts every part and waits until the nodes are ready and pods may be made."""
         self._background = background
         self.core.start(background)
         await self.until(lambda: self.core.bootstrap.done, "system objects")
@@ -113,6 +113,7 @@ class World:
         for number in range(1, self._node_count + 1):
             self.start_node(f"node-{number}")
         await self.until_async(self._nodes_ready, "nodes")
+        await self.until_async(self._accounts_made, "default service accounts")
 
     # Parts.
 
@@ -187,6 +188,11 @@ class World:
         listed = await self.client.list(Node)
         ready = [node for node in listed.items if _is_ready(node) and not node.spec.taints]
         return len(ready) == self._node_count
+
+    async def _accounts_made(self) -> bool:
+        namespaces = await self.client.list(Namespace)
+        accounts = await self.client.list(ServiceAccount, field_selector="metadata.name=default")
+        return len(accounts.items) == len(namespaces.items)
 
     async def _record(self, row: resources.Resource) -> None:
         async for batch in self.client.watch(row.message, send_initial_events=True):

@@ -19,8 +19,10 @@ from apiserver.serve.grpc_server import GrpcServer
 from apiserver.serve.rest import RestServer
 from apiserver.serve.rest_objects import ObjectHandlers
 from apiserver.store.base import Store
+from podyard.api.types import ServiceAccount
 from podyard.base import pki
 from podyard.base.run import Background
+from podyard.client.client import Client
 
 _READY_S = 30.0
 
@@ -130,6 +132,9 @@ async def serve(
             async with asyncio.timeout(_READY_S):
                 while not core.bootstrap.done:  # noqa: ASYNC110 - a state of the product, not an event
                     await asyncio.sleep(0.01)
+            # No controller runs here that would make it.
+            client = Client(core.transport("kubernetes-admin"))
+            await client.create(ServiceAccount(metadata={"name": "default", "namespace": "default"}))
             url = f"https://localhost:{rest.port}"
             async with (
                 _session(url, certificates, with_key=True) as session,

@@ -200,7 +200,6 @@ async def test_a_pods_token_ends_with_the_pod(robot: Api) -> None:
 
 
 async def test_references_are_checked(robot: Api) -> None:
-    await robot.create(ServiceAccount(metadata={"name": "default", "namespace": "default"}))
     spec = {"containers": [{"name": "web", "image": "web"}]}
     await robot.create(Pod(metadata={"name": "web", "namespace": "default"}, spec=spec))
     secret = (await robot.create(Secret(metadata={"name": "s", "namespace": "default"}))).message

@@ -10,7 +10,7 @@ from apiserver.core import ApiCore
 from apiserver.store.memory import MemoryStore
 from kubelet.statuses import StatusChannel, StatusWriter, status_patch
 from podyard.api import errors
-from podyard.api.types import Pod, PodStatus
+from podyard.api.types import Pod, PodStatus, ServiceAccount
 from podyard.base import clock
 from podyard.base.run import Background
 from podyard.client.client import Client
@@ -67,6 +67,7 @@ async def setting():
         while not core.bootstrap.done:
             await clock.sleep(0.05)
         made = Setting(core)
+        await made.admin.create(ServiceAccount(metadata={"name": "default", "namespace": "default"}))
         await made.admin.create(simple_pod("web", nodeName="node-1"))
         background.start(made.channel.run())
         yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from podyard.api.types import (
     Pod,
     PriorityClass,
     Service,
+    ServiceAccount,
     copy_of,
     meta_v1,
 )
@@ -346,6 +347,12 @@ class View:
 
     namespaces: dict[str, str] = field(default_factory=lambda: {"default": "Active"})
     classes: list[PriorityClass] = field(default_factory=list)
+    accounts: list[ServiceAccount] = field(
+        default_factory=lambda: [made(ServiceAccount, metadata={"name": "default"})]
+    )
+
+    def service_account(self, namespace: str, name: str) -> ServiceAccount | None:
+        return next((item for item in self.accounts if item.metadata.name == name), None)
 
     def namespace(self, name: str) -> Namespace | None:
         phase = self.namespaces.get(name)
@@ -361,7 +368,9 @@ class View:
 def request(obj: Any, operation: str = admission.CREATE, old: Any = None, namespace: str = "default") -> Any:
     row = resources.by_message(type(obj))
     where = namespace if row.namespaced else ""
-    return admission.Attributes(operation, row, where, obj.metadata.name, obj=obj, old=old)
+    return admission.Attributes(
+        operation, row, where, obj.metadata.name, obj=obj, old=old, name_suffix="x1y2z"
+    )
 
 
 def priority_class(name: str, value: int, **more: Any) -> PriorityClass:
@@ -401,6 +410,87 @@ class TestAdmission:
         everything = pod(tolerations=[{"operator": "Exists"}])
         admission.admit(request(everything), View())
         assert len(everything.spec.tolerations) == 1
+
+    def test_a_pod_gets_its_accounts_token_and_pull_secrets(self) -> None:
+        account = made(ServiceAccount, metadata={"name": "robot"}, imagePullSecrets=[{"name": "pull"}])
+        containers = [{"name": "c", "image": "i"}]
+        obj = pod(
+            serviceAccountName="robot",
+            containers=containers,
+            initContainers=[{"name": "init", "image": "i"}],
+        )
+        admission.admit(replace(request(obj), name_suffix="abcde"), View(accounts=[account]))
+        (volume,) = obj.spec.volumes
+        assert codec.to_dict(volume) == {
+            "name": "kube-api-access-abcde",
+            "projected": {
+                "sources": [
+                    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                    {
+                        "configMap": {
+                            "name": "kube-root-ca.crt",
+                            "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                        }
+                    },
+                    {
+                        "downwardAPI": {
+                            "items": [
+                                {
+                                    "path": "namespace",
+                                    "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+                                }
+                            ]
+                        }
+                    },
+                ],
+                "defaultMode": 420,
+            },
+        }
+        for container in (*obj.spec.containers, *obj.spec.initContainers):
+            (mount,) = container.volumeMounts
+            assert (mount.name, mount.mountPath, mount.readOnly) == (
+                "kube-api-access-abcde",
+                "/var/run/secrets/kubernetes.io/serviceaccount",
+                True,
+            )
+        assert [secret.name for secret in obj.spec.imagePullSecrets] == ["pull"]
+
+    def test_a_mount_of_ones_own_stays(self) -> None:
+        mount = {"name": "own", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+        obj = pod(
+            containers=[{"name": "c", "image": "i", "volumeMounts": [mount]}],
+            volumes=[{"name": "own", "emptyDir": {}}],
+        )
+        admission.admit(request(obj), View())
+        assert [volume.name for volume in obj.spec.volumes] == ["own"]
+        assert len(obj.spec.containers[0].volumeMounts) == 1
+
+    @pytest.mark.parametrize(
+        ("of_pod", "of_account", "mounts"),
+        [(None, None, True), (None, False, False), (True, False, True), (False, True, False)],
+    )
+    def test_the_pod_decides_before_its_account(
+        self, of_pod: bool | None, of_account: bool | None, mounts: bool
+    ) -> None:
+        account = made(ServiceAccount, metadata={"name": "default"})
+        obj = pod()
+        for decides, value in ((obj.spec, of_pod), (account, of_account)):
+            if value is not None:
+                decides.automountServiceAccountToken = value
+        admission.admit(request(obj), View(accounts=[account]))
+        assert bool(obj.spec.volumes) is mounts
+
+    def test_the_account_must_exist(self) -> None:
+        text = (
+            'pods "a" is forbidden: error looking up service account default/ghost: '
+            'serviceaccount "ghost" not found'
+        )
+        with pytest.raises(errors.Forbidden) as caught:
+            admission.admit(request(pod(serviceAccountName="ghost")), View())
+        assert caught.value.message == text
+        # The default one is on its way.
+        with pytest.raises(admission.NotYet):
+            admission.admit(request(pod()), View(accounts=[]))
 
     def test_new_nodes_are_tainted(self) -> None:
         obj = made(Node)
