@@ -1,6 +1,7 @@
 """What an API server makes sure of once it serves: system namespaces, priority classes, its own Service.
 
-Every server does so at every start, and several may at once: what is there already is left alone.
+Every server does so at its start and every ten seconds, and several may at once: what is there already
+is left alone.
 The endpoints of the Service `kubernetes` follow the servers' addresses (upstream: the lease-less
 master count reconciler for a single server).
 """
@@ -27,6 +28,8 @@ from podyard.base.backoff import Backoff
 
 _LOGGER = log.get_logger("apiserver.bootstrap")
 _BACKOFF = Backoff(base_s=0.1, cap_s=5.0)
+# Upstream: the interval of its kubernetes-service controller.
+_LOOK_S = 10.0
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PRIORITY_CLASSES = {
     "system-node-critical": (
@@ -61,15 +64,16 @@ class Bootstrap:
         self._dns_ip = dns_ip
 
     async def run(self) -> None:
-        """Ends when everything is there."""
+        """Makes them, then looks again now and then: someone may delete them. Ends by cancellation only."""
         failures = 0
-        while not self.done:
+        while True:
             try:
                 await self._ensure_all()
-                self.done = True
+                self.done, failures = True, 0
+                await clock.real_sleep(_LOOK_S * (1 + 0.1 * ids.jitter()))
             except errors.ApiError as error:
                 level = _LOGGER.debug if failures < 5 else _LOGGER.warning
-                level("system objects not there yet", error=error.message)
+                level("system objects not there", error=error.message)
                 await clock.real_sleep(_BACKOFF.delay_s(failures, ids.jitter()))
                 failures += 1
 

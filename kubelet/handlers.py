@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import grpc
@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2
 
 from kubelet.probes import Outcome, exec_outcome, http_outcome
 from kubelet.runtime.base import Runtime, RuntimeFailure
+from kubelet.runtime.hollow import HollowRuntime
 from podyard.api.types import Container, IntOrString
 from podyard.base import clock
 
@@ -23,8 +24,42 @@ _BODY_BYTES = 10 * 1024
 _USER_AGENT = "kube-probe/1.36"
 
 
-class Handlers:
-    """Carries out handlers of containers."""
+class Handlers(Protocol):
+    """Carries out handlers: `NodeHandlers` on a node, `HollowHandlers` where containers are hollow."""
+
+    async def run(
+        self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
+    ) -> Outcome:
+        """One try; a time-out is a failure, never an exception.
+
+        Args:
+            handler: a ProbeHandler or LifecycleHandler.
+            address: of the pod.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HollowHandlers:
+    """Asks containers that have no address that could be reached: as their image's stage says."""
+
+    def __init__(self, runtime: HollowRuntime) -> None:
+        self._runtime = runtime
+
+    async def run(
+        self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
+    ) -> Outcome:
+        if "sleep" in handler.DESCRIPTOR.fields_by_name and handler.HasField("sleep"):
+            await clock.sleep(min(float(handler.sleep.seconds), timeout_s))
+        return Outcome(True) if self._runtime.answers(container_id) else Outcome(False, "connection refused")
+
+    async def close(self) -> None:
+        pass
+
+
+class NodeHandlers:
+    """Asks containers of this node."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -38,12 +73,6 @@ class Handlers:
     async def run(
         self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
     ) -> Outcome:
-        """One try; a time-out is a failure, never an exception.
-
-        Args:
-            handler: a ProbeHandler or LifecycleHandler.
-            address: of the pod.
-        """
         try:
             async with clock.timeout(timeout_s):
                 return await self._run(handler, container, container_id, address, timeout_s)

@@ -7,6 +7,8 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kubelet.endmessages import EndMessages
+from kubelet.handlers import NodeHandlers
 from kubelet.node import read_machine
 from kubelet.nodeagent import NodeAgent, uplink
 from kubelet.podbuild import ClusterNetwork, HostFacts
@@ -67,6 +69,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     machine = read_machine(root)
     host = HostFacts(config.name, address, machine.memory_bytes, machine.cpus * 1000)
     network = ClusterNetwork(tuple(config.cluster_dns), config.cluster_domain)
+    handlers = NodeHandlers(runtime)
     kubelet = Kubelet(
         config.name,
         client,
@@ -74,7 +77,9 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         recorder,
         volumes=PodVolumes(root, tokens=TokenManager(client), host=host),
         network=network,
+        handlers=handlers,
         traces=Traces(),
+        messages=EndMessages(root),
     )
     server = KubeletServer(kubelet, _server_context(config.serving))
     health = HealthServer(
@@ -106,6 +111,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         await recorder.flush(1.0)
         await server.stop()
         await health.stop()
+        await handlers.close()
         await runtime.close()
         await transport.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kubelet.podspec import container_hash, spec_grace_s
+from kubelet.probes import Health, doom, doom_grace_s, failed_kind
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, UNKNOWN, ObservedPod, RuntimeContainer, Sandbox
 from podyard.api.types import Container, Pod
 
@@ -43,6 +44,7 @@ class Memory:
     restarts: dict[str, RestartBackoff] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     killing: set[str] = field(default_factory=set)  # container ids whose end has been announced
+    health: dict[str, Health] = field(default_factory=dict)  # container id -> what its probes found
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ def _container_step(
             grace_s = float(pod.spec.terminationGracePeriodSeconds)
             text = f"Container {container.name} definition changed, will be restarted"
             return [StopContainer(latest.id, container.name, grace_s, text)], None
-        return [], None
+        return _doomed(pod, container, latest, memory), None
     if latest.state in (RUNNING, UNKNOWN):
         return [StopContainer(latest.id, container.name, 0, None)], None
     init = any(container.name == other.name for other in pod.spec.initContainers)
@@ -267,6 +269,16 @@ def _container_step(
     if latest.sandbox_id == sandbox.id and not should_restart(policy, latest):
         return [], None
     return _restart(pod, container, latest, sandbox, memory, now_s)
+
+
+def _doomed(pod: Pod, container: Container, latest: RuntimeContainer, memory: Memory) -> list[Action]:
+    """Ends a container that a probe has failed; what follows is its restart policy's business."""
+    kind = failed_kind(container, memory.health.get(latest.id, Health()))
+    if kind is None:
+        return []
+    restarts = (pod.spec.restartPolicy or "Always") != "Never"
+    grace_s = doom_grace_s(container, kind, float(pod.spec.terminationGracePeriodSeconds))
+    return [StopContainer(latest.id, container.name, grace_s, doom(container, kind, restarts=restarts))]
 
 
 def _first_attempt(pod: Pod, name: str) -> int:

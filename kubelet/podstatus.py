@@ -11,10 +11,13 @@ from typing import Any
 
 from kubelet.podplan import Memory, Waiting, restart_policy_of, should_restart
 from kubelet.podspec import qos_class
+from kubelet.probes import Health, is_ready, is_started
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, ObservedPod, RuntimeContainer
 from podyard.api.types import Container, ContainerStatus, Pod, PodCondition, PodStatus, core_v1
 
 _KILLED = 137
+_DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
+_SETTLE_S = 0.3
 _STATUS_UNKNOWN = "ContainerStatusUnknown"
 _POD_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
@@ -51,7 +54,7 @@ def pod_status(
     before = pod.status if previous is None else previous
     status = PodStatus()
     status.qosClass = qos_class(pod)
-    scene = _Scene(pod, before, observed, memory, node)
+    scene = _Scene(pod, before, observed, memory, node, now_s)
     status.initContainerStatuses.extend(
         _container_status(scene, container, init=True) for container in pod.spec.initContainers
     )
@@ -62,6 +65,12 @@ def pod_status(
         _end_what_is_left(status)
     status.phase = _phase(pod, before, status, ended=ended)
     status.reason, status.message = pod.status.reason, pod.status.message
+    if status.phase == "Failed" and not status.reason:
+        # What the kubelet said itself, and the watch has yet to show.
+        status.reason, status.message = before.reason, before.message
+    due_s = deadline_s(pod, before)
+    if due_s is not None and now_s >= due_s and status.phase not in ("Succeeded", "Failed"):
+        status.phase, status.reason, status.message = "Failed", "DeadlineExceeded", _DEADLINE_TEXT
     for address in node.host_ips:
         status.hostIPs.add(ip=address)
     status.hostIP = node.host_ips[0] if node.host_ips else ""
@@ -78,6 +87,42 @@ def pod_status(
     return status
 
 
+def deadline_s(pod: Pod, status: PodStatus) -> float | None:
+    """When the pod has been active for too long; None without `activeDeadlineSeconds`.
+
+    Source: active_deadline.go.
+    """
+    if not pod.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime"):
+        return None
+    return float(status.startTime.seconds + pod.spec.activeDeadlineSeconds)
+
+
+def changes_at_s(pod: Pod, observed: ObservedPod, now_s: float) -> float | None:
+    """When the pod's status becomes another one though nothing happens; None for never."""
+    times = [deadline_s(pod, pod.status)]
+    times += [c.started_at_s + _SETTLE_S for c in observed.containers if c.state == RUNNING]
+    return min((time_s for time_s in times if time_s is not None and time_s > now_s), default=None)
+
+
+def _settled(container: RuntimeContainer, now_s: float) -> bool:
+    """Whether a running container has lived long enough to be ready without a probe's word.
+
+    One that ends at once must not look ready in between: a rollout would count it. Upstream's kubelet
+    looks once a second, so it hardly ever sees such a container running.
+    """
+    # A start in the future is another clock's: no reason to wait for it.
+    return not 0 <= now_s - container.started_at_s < _SETTLE_S
+
+
+def known_message(status: PodStatus, container_id: str) -> str:
+    """The termination message that a status already holds of a container; "" for none."""
+    for entry in (*status.containerStatuses, *status.initContainerStatuses):
+        for state in (entry.state, entry.lastState):
+            if state.terminated.containerID.endswith(f"//{container_id}"):
+                return str(state.terminated.message)
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Scene:
     pod: Pod
@@ -85,6 +130,7 @@ class _Scene:
     observed: ObservedPod
     memory: Memory
     node: NodeFacts
+    now_s: float
 
 
 def _pod_ips(observed: ObservedPod, before: PodStatus) -> tuple[str, ...]:
@@ -111,8 +157,7 @@ def _container_status(scene: _Scene, container: Container, *, init: bool) -> Con
     previous = next((other for other in made[1:] if other.state == EXITED), None)
     if latest.state == RUNNING:
         status.state.running.startedAt.seconds = int(latest.started_at_s)
-        status.ready = not init
-        status.started = True
+        status.started, status.ready = _health(scene, container, latest, old, init=init)
     elif latest.state == EXITED:
         restarts = should_restart(restart_policy_of(scene.pod, init=init), latest)
         if waiting is not None and restarts:
@@ -128,6 +173,27 @@ def _container_status(scene: _Scene, container: Container, *, init: bool) -> Con
     if previous is not None:
         _set_terminated(status.lastState, previous, scene.node)
     return _with_resources(status, container)
+
+
+def _health(
+    scene: _Scene, container: Container, latest: RuntimeContainer, old: ContainerStatus | None, *, init: bool
+) -> tuple[bool, bool]:
+    """Whether a running container has started, and whether it is ready.
+
+    What no probe has decided yet stays as it was: a kubelet's restart takes no pod out of its Services.
+    Source: prober_manager.go UpdatePodStatus.
+    """
+    if init:
+        return True, False
+    health = scene.memory.health.get(latest.id, Health())
+    if old is not None and old.containerID == f"{scene.node.runtime_name}://{latest.id}":
+        health = Health(
+            started=old.started if health.started is None else health.started,
+            live=health.live,
+            ready=old.ready if health.ready is None else health.ready,
+        )
+    ready = is_ready(container, health) and (health.ready is True or _settled(latest, scene.now_s))
+    return is_started(container, health), ready
 
 
 def _missing_status(

@@ -7,11 +7,13 @@ when a result changes, and reads `health`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kubelet.handlers import Handlers
 from kubelet.probes import (
     KINDS,
+    LIVENESS,
+    READINESS,
     STARTUP,
     Health,
     Streak,
@@ -20,16 +22,18 @@ from kubelet.probes import (
     unhealthy_text,
     with_result,
 )
-from kubelet.runtime.base import RUNNING, ObservedPod
+from kubelet.runtime.base import RUNNING, ObservedPod, RuntimeContainer
 from podyard.api.types import Container, Pod, core_v1
 from podyard.base import clock, ids
+from podyard.base.run import Background
 
 
 class PodProber:
     """Probes one pod's containers.
 
     Args:
-        group: owns the tasks.
+        background: owns the tasks.
+        health: container id -> what is known of it; filled here, read by plan and status.
         wake: called when a result changes.
         record: records an event: (type, reason, message, container name).
     """
@@ -37,16 +41,17 @@ class PodProber:
     def __init__(
         self,
         handlers: Handlers,
-        group: asyncio.TaskGroup,
+        background: Background,
+        health: dict[str, Health],
         wake: Callable[[], None],
         record: Callable[[str, str, str, str], None],
     ) -> None:
         self._handlers = handlers
-        self._group = group
+        self._background = background
         self._wake = wake
         self._record = record
-        self._health: dict[str, Health] = {}
-        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._health = health
+        self._tasks: dict[str, dict[str, asyncio.Task[None]]] = {}
 
     def health(self, container_id: str) -> Health:
         """What is known of a container."""
@@ -54,34 +59,40 @@ class PodProber:
 
     def follow(self, pod: Pod, observed: ObservedPod, *, ending: bool) -> None:
         """Probes what runs now, and nothing else; a pod that ends keeps only its readiness probes."""
-        running = {c.id: c for c in observed.containers if c.state == RUNNING}
+        running = {c.id for c in observed.containers if c.state == RUNNING}
         for container_id in [known for known in self._tasks if known not in running]:
-            self._stop(container_id)
-        addresses = observed.sandbox.ips if observed.sandbox else ()
-        address = addresses[0] if addresses else pod.status.hostIP or "127.0.0.1"
+            self._stop(container_id, KINDS)
+            del self._tasks[container_id]
+        for container_id in [known for known in self._health if known not in running]:
+            del self._health[container_id]
+        if ending:
+            for container_id in self._tasks:
+                self._stop(container_id, (kind for kind in KINDS if kind != READINESS))
+            return
         for container in pod.spec.containers:
             latest = next(iter(observed.of(container.name)), None)
-            if latest is not None and latest.id in running and latest.id not in self._tasks and not ending:
-                self._begin(container, latest.id, address, latest.started_at_s)
+            if latest is not None and latest.id in running and latest.id not in self._tasks:
+                self._begin(pod, container, latest, _address(pod, observed))
 
-    def stop(self) -> None:
-        """Ends all probing."""
-        for container_id in list(self._tasks):
-            self._stop(container_id)
+    def _begin(self, pod: Pod, container: Container, latest: RuntimeContainer, address: str) -> None:
+        wanted = [(kind, probe) for kind in KINDS if (probe := probe_of(container, kind)) is not None]
+        if container.HasField("startupProbe") and _was_started(pod, latest.id):
+            # Seen by a kubelet before this one: what has started once is not asked again.
+            self._health[latest.id] = Health(started=True)
+            wanted = [(kind, probe) for kind, probe in wanted if kind != STARTUP]
+        self._tasks[latest.id] = {
+            kind: self._background.start(
+                self._probe(kind, probe, container, latest.id, address, latest.started_at_s),
+                name=f"{kind} probe of {container.name}",
+            )
+            for kind, probe in wanted
+        }
 
-    def _begin(self, container: Container, container_id: str, address: str, started_at_s: float) -> None:
-        tasks = []
-        for kind in KINDS:
-            probe = probe_of(container, kind)
-            if probe is not None:
-                work = self._probe(kind, probe, container, container_id, address, started_at_s)
-                tasks.append(self._group.create_task(work, name=f"{kind} probe of {container.name}"))
-        self._tasks[container_id] = tasks
-
-    def _stop(self, container_id: str) -> None:
-        for task in self._tasks.pop(container_id):
-            task.cancel()
-        self._health.pop(container_id, None)
+    def _stop(self, container_id: str, kinds: Iterable[str]) -> None:
+        for kind in kinds:
+            task = self._tasks[container_id].pop(kind, None)
+            if task is not None:
+                task.cancel()
 
     async def _probe(
         self,
@@ -104,8 +115,10 @@ class PodProber:
                 if not outcome.ok:
                     self._record("Warning", "Unhealthy", unhealthy_text(kind, outcome), container.name)
                 self._settle(container_id, kind, streak.result)
-                if kind == STARTUP and streak.result:
-                    return
+                if streak.result is not None and (
+                    kind == STARTUP or (kind == LIVENESS and not streak.result)
+                ):
+                    return  # decided: it has started, or it will be ended
             # Spread a little, so that a node's probes do not all fall together.
             await clock.sleep(period_s * (1 + 0.02 * ids.jitter()))
 
@@ -120,3 +133,15 @@ class PodProber:
         if now != before:
             self._health[container_id] = now
             self._wake()
+
+
+def _address(pod: Pod, observed: ObservedPod) -> str:
+    addresses = observed.sandbox.ips if observed.sandbox else ()
+    return addresses[0] if addresses else pod.status.hostIP or "127.0.0.1"
+
+
+def _was_started(pod: Pod, container_id: str) -> bool:
+    return any(
+        status.started and status.containerID.endswith(f"//{container_id}")
+        for status in pod.status.containerStatuses
+    )

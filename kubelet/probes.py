@@ -9,6 +9,7 @@ Source: upstream's prober worker and results manager.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from podyard.api.types import Container, core_v1
 
@@ -57,7 +58,7 @@ class Streak:
 def probe_of(container: Container, kind: str) -> core_v1.Probe | None:
     """The probe of a container, None when it has none of this kind."""
     field = f"{kind}Probe"
-    return getattr(container, field) if container.HasField(field) else None
+    return cast("core_v1.Probe", getattr(container, field)) if container.HasField(field) else None
 
 
 def after(streak: Streak, probe: core_v1.Probe, *, ok: bool) -> Streak:
@@ -74,6 +75,15 @@ def with_result(health: Health, kind: str, result: bool | None) -> Health:
     return replace(health, **{field: result})
 
 
+def failed_kind(container: Container, health: Health) -> str | None:
+    """The kind of probe whose failure ends a running container; None while none does."""
+    if container.HasField("startupProbe") and health.started is False:
+        return STARTUP
+    if container.HasField("livenessProbe") and health.live is False:
+        return LIVENESS
+    return None
+
+
 def is_started(container: Container, health: Health) -> bool:
     """Whether a running container has started, as its status says."""
     return not container.HasField("startupProbe") or health.started is True
@@ -86,13 +96,17 @@ def is_ready(container: Container, health: Health) -> bool:
     return not container.HasField("readinessProbe") or health.ready is True
 
 
-def doom(container: Container, health: Health) -> str | None:
-    """Why a running container must be restarted, None when it need not: the Killing event's text."""
-    if container.HasField("startupProbe") and health.started is False:
-        return f"Container {container.name} failed startup probe, will be restarted"
-    if container.HasField("livenessProbe") and health.live is False:
-        return f"Container {container.name} failed liveness probe, will be restarted"
-    return None
+def doom(container: Container, kind: str, *, restarts: bool) -> str:
+    """The text of the Killing event of a container that a probe has failed."""
+    return f"Container {container.name} failed {kind} probe" + (", will be restarted" if restarts else "")
+
+
+def doom_grace_s(container: Container, kind: str, pod_grace_s: float) -> float:
+    """The grace of a container that a probe has failed: the probe's own, else the pod's."""
+    probe = probe_of(container, kind)
+    if probe is not None and probe.HasField("terminationGracePeriodSeconds"):
+        return float(probe.terminationGracePeriodSeconds)
+    return pod_grace_s
 
 
 def unhealthy_text(kind: str, outcome: Outcome) -> str:

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
+from kubelet.endmessages import EndMessages
+from kubelet.handlers import Handlers
 from kubelet.images import ImagePuller
 from kubelet.lookup import ObjectLookup
 from kubelet.podbuild import ClusterNetwork, HostFacts
@@ -45,7 +47,9 @@ class Kubelet:
     Args:
         node_name: whose pods.
         volumes: where pods' volumes are.
+        handlers: carries out probes and lifecycle hooks.
         traces: removes what a pod leaves on the node, its logs and cgroups.
+        messages: termination messages; None where containers write no files.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class Kubelet:
         *,
         volumes: Volumes,
         network: ClusterNetwork,
+        handlers: Handlers,
         traces: Traces | None = None,
+        messages: EndMessages | None = None,
     ) -> None:
         self.node_name = node_name
         self.host = HostFacts(node_name, "", 0, 0)
@@ -87,6 +93,8 @@ class Kubelet:
             node=lambda: NodeFacts((self.host.host_ip,) if self.host.host_ip else ()),
             network=network,
             network_ready=lambda: self.network_problem,
+            handlers=handlers,
+            messages=messages,
         )
         self._pending: list[tuple[Pod | None, Pod | None]] = []
         self._changed = asyncio.Event()

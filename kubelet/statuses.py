@@ -34,7 +34,11 @@ def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any] | None:
             continue
         if name == "conditions":
             known = {entry["type"]: entry for entry in before.get(name, [])}
-            patch[name] = [entry for entry in after[name] if known.get(entry["type"]) != entry]
+            patch[name] = [
+                _condition_patch(known.get(entry["type"], {}), entry)
+                for entry in after[name]
+                if known.get(entry["type"]) != entry
+            ]
         elif name in ("podIPs", "hostIPs"):
             # These lists merge by address: replace them as a whole.
             patch[name] = [{"$patch": "replace"}, *after.get(name, [])]
@@ -43,6 +47,11 @@ def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any] | None:
     if patch.get("conditions") == []:
         del patch["conditions"]
     return patch or None
+
+
+def _condition_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Makes a condition what it should be: fields that it has no more are taken away."""
+    return {**dict.fromkeys(old.keys() - new.keys()), **new}
 
 
 class StatusWriter:

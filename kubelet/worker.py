@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from kubelet import podplan
+from kubelet import podplan, podstatus
+from kubelet.endmessages import EndMessages
 from kubelet.environment import container_env
+from kubelet.handlers import Handlers
+from kubelet.hooks import Hooks
 from kubelet.images import ImagePuller, PullError
 from kubelet.podbuild import (
     HOSTS_PATH,
@@ -39,9 +42,11 @@ from kubelet.podplan import (
     StopSandbox,
     Waiting,
 )
-from kubelet.podspec import find_container, full_name, grace_s
-from kubelet.podstatus import NodeFacts, pod_status
-from kubelet.runtime.base import MountSpec, ObservedPod, Runtime, RuntimeFailure
+from kubelet.podspec import find_container, full_name, grace_s, spec_grace_s
+from kubelet.podstatus import NodeFacts, changes_at_s, pod_status
+from kubelet.prober import PodProber
+from kubelet.retries import Retries
+from kubelet.runtime.base import EXITED, MountSpec, ObservedPod, Runtime, RuntimeContainer, RuntimeFailure
 from kubelet.serviceenv import service_env
 from kubelet.statuses import StatusChannel, StatusWriter
 from kubelet.volumes import Lookup, VolumeError, Volumes
@@ -52,8 +57,6 @@ from podyard.base.backoff import Backoff
 from podyard.base.run import Background
 
 _LOGGER = log.get_logger("kubelet.worker")
-# Between tries of what failed: a mount, a sandbox, the start of a container.
-_ERROR_BACKOFF = Backoff(base_s=1.0, cap_s=10.0)
 # Upstream: syncFrequency; refreshes ConfigMap and Secret volumes.
 _RESYNC_S = 60.0
 # An object that does not go (it has finalizers, or the server is away) is asked to again.
@@ -77,6 +80,8 @@ class Surroundings:
         record: (pod, type, reason, message, field path) records an event.
         tidy: removes logs and cgroups of a pod that is gone.
         network_ready: None, or why pods can't have a network now.
+        handlers: carries out probes and lifecycle hooks.
+        messages: termination messages; None where containers write no files.
     """
 
     runtime: Runtime
@@ -93,47 +98,8 @@ class Surroundings:
     node: Callable[[], NodeFacts]
     network: ClusterNetwork
     network_ready: Callable[[], str | None]
-
-
-@dataclass(slots=True)
-class _Retry:
-    failures: int = 0
-    not_before_s: float = 0.0
-
-
-class Retries:
-    """What failed, by target, and when each may be tried again.
-
-    Any event wakes a pod's worker; this keeps it from trying what has just failed at each of them.
-    """
-
-    def __init__(self) -> None:
-        self._targets: dict[str, _Retry] = {}
-
-    def failed(self, target: str, backoff: Backoff = _ERROR_BACKOFF) -> float:
-        """Counts a failure; answers when to try again."""
-        retry = self._targets.setdefault(target, _Retry())
-        retry.not_before_s = clock.now_s() + backoff.delay_s(retry.failures, ids.jitter())
-        retry.failures += 1
-        return retry.not_before_s
-
-    def hold(self, target: str, until_s: float) -> float:
-        """Sets when to try again by other rules than the back-off."""
-        self._targets.setdefault(target, _Retry()).not_before_s = until_s
-        return until_s
-
-    def held_until_s(self, target: str) -> float | None:
-        """When the target may be tried again; None for now."""
-        retry = self._targets.get(target)
-        return retry.not_before_s if retry is not None and retry.not_before_s > clock.now_s() else None
-
-    def failures(self, target: str) -> int:
-        """How often it failed since it last worked."""
-        retry = self._targets.get(target)
-        return retry.failures if retry is not None else 0
-
-    def worked(self, target: str) -> None:
-        self._targets.pop(target, None)
+    handlers: Handlers
+    messages: EndMessages | None = None
 
 
 class PodWorker:
@@ -160,6 +126,9 @@ class PodWorker:
         self._acting: asyncio.Task[float | None] | None = None
         self._stopping: set[str] = set()
         self._least_grace_s: float | None = None
+        self._hooks = Hooks(around.handlers, self._record_container)
+        self._prober: PodProber | None = None
+        self._last_words: dict[str, str] = {}
         self._logger = _LOGGER.bind(uid=uid, pod=full_name(pod) if pod else "")
 
     def wake(self) -> None:
@@ -190,6 +159,9 @@ class PodWorker:
         """Works until nothing of the pod is left here."""
         async with Background() as background:
             background.start(self._channel.run(), name="status")
+            self._prober = PodProber(
+                self._around.handlers, background, self._memory.health, self.wake, self._record_container
+            )
             while True:
                 self._wake.clear()
                 try:
@@ -230,6 +202,9 @@ class PodWorker:
         pod = self._report(observed)
         assert pod is not None
         plan = podplan.plan(pod, observed, self._memory, clock.now_s())
+        due_s = changes_at_s(pod, observed, clock.now_s())
+        if due_s is not None:
+            plan = replace(plan, wake_at_s=min(due_s, plan.wake_at_s or due_s))
         if plan.finished:
             await self._around.volumes.tear_down(self.uid)
             return plan.wake_at_s
@@ -251,8 +226,27 @@ class PodWorker:
         return clock.now_s() if after != observed else min(wakes)
 
     async def _observe(self) -> ObservedPod:
-        self.observed = await self._around.runtime.pod(self.uid)
+        observed = await self._around.runtime.pod(self.uid)
+        self.observed = replace(
+            observed,
+            containers=tuple([await self._with_last_words(container) for container in observed.containers]),
+        )
+        if self.pod is not None and self._prober is not None:
+            self._prober.follow(self.pod, self.observed, ending=self.ending)
         return self.observed
+
+    async def _with_last_words(self, container: RuntimeContainer) -> RuntimeContainer:
+        """A container that has ended, with its termination message: read once, for its file goes."""
+        messages, pod = self._around.messages, self.pod
+        if messages is None or pod is None or container.state != EXITED:
+            return container
+        if container.id not in self._last_words:
+            known = podstatus.known_message(pod.status, container.id)
+            wanted = find_container(pod, container.name)
+            if not known and wanted is not None:
+                known = await messages.read(pod, wanted, container)
+            self._last_words[container.id] = known
+        return replace(container, message=self._last_words[container.id] or container.message)
 
     # The end of a pod.
 
@@ -320,13 +314,24 @@ class PodWorker:
 
     async def _stop(self, action: StopContainer, key: str) -> None:
         try:
-            await self._around.runtime.stop_container(action.container_id, action.grace_s)
+            await self._stop_container(action)
         except RuntimeFailure as failure:
             self._logger.warning("stop failed", container=action.name, error=failure.message)
             await clock.sleep(1.0)
         finally:
             self._stopping.discard(key)
             self.wake()
+
+    async def _stop_container(self, action: StopContainer) -> None:
+        grace_s = await self._hooks.before_stop(
+            self.pod, action.name, action.container_id, self._address(self.observed), action.grace_s
+        )
+        await self._around.runtime.stop_container(action.container_id, grace_s)
+
+    def _address(self, observed: ObservedPod) -> str:
+        """Where handlers reach the pod."""
+        sandbox = observed.sandbox
+        return sandbox.ips[0] if sandbox is not None and sandbox.ips else self._around.host().host_ip
 
     def _say_killing(self, action: StopContainer) -> None:
         if action.message is None or action.container_id in self._memory.killing:
@@ -374,7 +379,7 @@ class PodWorker:
                 return await self._start_container(action, observed)
             case StopContainer():
                 self._say_killing(action)
-                await runtime.stop_container(action.container_id, action.grace_s)
+                await self._stop_container(action)
             case StopSandbox(sandbox_id):
                 await runtime.stop_sandbox(sandbox_id)
             case RemoveSandbox(sandbox_id):
@@ -484,6 +489,9 @@ class PodWorker:
                 self.uid, lambda own: hosts_text(pod, addresses, domain, own)
             )
             mounts.append(MountSpec(HOSTS_PATH, hosts))
+        if around.messages is not None and container.terminationMessagePath:
+            path = await around.messages.prepare(self.uid, container.name, attempt)
+            mounts.append(MountSpec(container.terminationMessagePath, path))
         return container_spec(pod, container, attempt=attempt, env=env, mounts=tuple(mounts), host=host)
 
     async def _create_and_start(
@@ -515,7 +523,22 @@ class PodWorker:
                 return self._failed(f"container {action.name}", failure.message)
         announce("Normal", "Started", "Container started")
         self._memory.waiting.pop(action.name, None)
-        return None
+        return await self._post_start(pod, action, container_id, observed)
+
+    async def _post_start(
+        self, pod: Pod, action: StartContainer, container_id: str, observed: ObservedPod
+    ) -> float | None:
+        """Runs the container's postStart hook; one that fails ends it."""
+        container = find_container(pod, action.name)
+        assert container is not None
+        error = await self._hooks.after_start(container, container_id, self._address(observed))
+        if error is None:
+            return None
+        self._memory.waiting[action.name] = Waiting("PostStartHookError", error)
+        kill = StopContainer(container_id, action.name, spec_grace_s(pod), "FailedPostStartHook")
+        self._say_killing(kill)
+        await self._stop_container(kill)
+        return self._failed(f"container {action.name}", error)
 
     async def _refresh_volumes(self, pod: Pod) -> None:
         try:
@@ -553,6 +576,9 @@ class PodWorker:
         seen = copy_of(pod)
         seen.status.CopyFrom(status)
         return seen
+
+    def _record_container(self, type_: str, reason: str, message: str, container: str) -> None:
+        self._record(type_, reason, message, f"spec.containers{{{container}}}")
 
     def _record(self, type_: str, reason: str, message: str, path: str = "") -> None:
         if self.pod is not None:

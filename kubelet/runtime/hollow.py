@@ -41,6 +41,8 @@ class Stage:
         stop_s: how long after TERM they end; longer than the grace means KILL (137).
         pull_error: refuse the pull with this text.
         exec_code: with which every command in it ends.
+        answers_from_s: how long after its start it begins to answer probes.
+        answers_until_s: how long after its start it no longer does; None for never.
     """
 
     runs_s: float | None = None
@@ -48,6 +50,8 @@ class Stage:
     stop_s: float = 0.05
     pull_error: str = ""
     exec_code: int = 0
+    answers_from_s: float = 0.0
+    answers_until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +297,17 @@ class HollowRuntime:
         if container.state != RUNNING:
             raise RuntimeFailure(f"container {container_id} is in {container.state} state")
         return self._stage(container.image).exec_code, ""
+
+    def answers(self, container_id: str) -> bool:
+        """Whether a container answers a probe now."""
+        container = self._containers.get(container_id)
+        if container is None or container.state != RUNNING:
+            return False
+        stage = self._stage(container.image)
+        age_s = clock.now_s() - container.started_at_s
+        if age_s < stage.answers_from_s or stage.exec_code != 0:
+            return False
+        return stage.answers_until_s is None or age_s < stage.answers_until_s
 
     async def events(self) -> AsyncIterator[str]:
         queue: asyncio.Queue[str] = asyncio.Queue(_EVENT_BOUND)

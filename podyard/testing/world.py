@@ -16,6 +16,7 @@ from apiserver.core import ApiCore
 from apiserver.store.memory import MemoryStore
 from controller_manager.main import Manager
 from controller_manager.table import controllers
+from kubelet.handlers import HollowHandlers
 from kubelet.node import Machine
 from kubelet.nodeagent import NodeAgent
 from kubelet.podbuild import ClusterNetwork
@@ -174,7 +175,15 @@ class World:
         client = self._client(f"system:node:{name}", "system:nodes", part=name)
         runtime = self.runtimes[name]
         recorder = Recorder(client, "kubelet", name)
-        kubelet = Kubelet(name, client, runtime, recorder, volumes=self._volumes(), network=ClusterNetwork())
+        kubelet = Kubelet(
+            name,
+            client,
+            runtime,
+            recorder,
+            volumes=self._volumes(),
+            network=ClusterNetwork(),
+            handlers=HollowHandlers(runtime),
+        )
         never_back(kubelet.pods)
         agent = NodeAgent(
             kubelet, client, runtime, recorder, _MACHINE, address=address, port=10250, labels={}

@@ -17,7 +17,9 @@ from podyard.testing.world import run_world, simple_pod
 
 async def create_run_delete(world):
     await world.client.create(simple_pod("web"))
-    pod = await world.until_object(Pod, "web", lambda pod: pod.status.phase == "Running")
+    pod = await world.until_object(
+        Pod, "web", lambda pod: pod.status.containerStatuses and pod.status.containerStatuses[0].ready
+    )
     await world.client.delete(Pod, "web", "default")
     await world.until_gone(Pod, "web")
     return pod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kubelet.prober import PodProber
@@ -13,7 +11,9 @@ from kubelet.probes import (
     Streak,
     after,
     doom,
+    doom_grace_s,
     exec_outcome,
+    failed_kind,
     http_outcome,
     is_ready,
     is_started,
@@ -22,6 +22,7 @@ from kubelet.probes import (
 from kubelet.runtime.base import RUNNING, ObservedPod, RuntimeContainer, Sandbox
 from podyard.api.types import Pod, core_v1
 from podyard.base import clock
+from podyard.base.run import Background
 
 
 def probe(**fields) -> core_v1.Probe:
@@ -48,7 +49,7 @@ def test_a_result_changes_only_past_its_threshold():
 def test_without_probes_running_is_enough():
     assert is_started(container(), Health())
     assert is_ready(container(), Health())
-    assert doom(container(), Health()) is None
+    assert failed_kind(container(), Health()) is None
 
 
 def test_with_a_readiness_probe_nothing_is_ready_before_its_first_success():
@@ -66,17 +67,31 @@ def test_a_startup_probe_holds_everything_back():
 
 
 @pytest.mark.parametrize(
-    ("kind", "health", "text"),
+    ("kind", "health", "failed"),
     [
-        ("liveness", Health(live=False), "Container web failed liveness probe, will be restarted"),
-        ("startup", Health(started=False), "Container web failed startup probe, will be restarted"),
+        ("liveness", Health(live=False), "liveness"),
+        ("startup", Health(started=False), "startup"),
         ("liveness", Health(live=True), None),
         ("liveness", Health(), None),
         ("readiness", Health(ready=False), None),
     ],
 )
-def test_who_is_doomed(kind, health, text):
-    assert doom(container(**{kind: probe()}), health) == text
+def test_who_is_doomed(kind, health, failed):
+    assert failed_kind(container(**{kind: probe()}), health) == failed
+
+
+def test_the_text_of_an_end_by_probe_says_whether_it_starts_again():
+    assert (
+        doom(container(), "liveness", restarts=True)
+        == "Container web failed liveness probe, will be restarted"
+    )
+    assert doom(container(), "liveness", restarts=False) == "Container web failed liveness probe"
+
+
+def test_a_probe_may_have_a_grace_of_its_own():
+    subject = container(liveness=probe(terminationGracePeriodSeconds=3), startup=probe())
+    assert doom_grace_s(subject, "liveness", 30.0) == 3
+    assert doom_grace_s(subject, "startup", 30.0) == 30
 
 
 def test_outcomes_and_texts():
@@ -114,16 +129,15 @@ def pod_with(**probes) -> Pod:
 @pytest.mark.virtual
 async def test_readiness_follows_the_probe_and_wakes_the_worker():
     script, woken, said = Script(False, False, True), [], []
-    async with asyncio.TaskGroup() as group:
+    async with Background() as background:
         prober = PodProber(
-            script, group, lambda: woken.append(clock.now_s()), lambda *event: said.append(event)
+            script, background, {}, lambda: woken.append(clock.now_s()), lambda *event: said.append(event)
         )
         began_s = clock.now_s()
         pod = pod_with(readiness=probe(initialDelaySeconds=5, periodSeconds=2, failureThreshold=1))
         prober.follow(pod, running(pod), ending=False)
         await clock.sleep(20)
         assert prober.health("c1") == Health(ready=True)
-        prober.stop()
     assert script.asked_at_s[0] - began_s == pytest.approx(5, abs=0.1)
     assert len(woken) == 2
     assert said[0] == ("Warning", "Unhealthy", "Readiness probe failed: down", "web")
@@ -132,8 +146,8 @@ async def test_readiness_follows_the_probe_and_wakes_the_worker():
 @pytest.mark.virtual
 async def test_liveness_waits_for_the_startup_probe():
     script = Script(False, True, False)
-    async with asyncio.TaskGroup() as group:
-        prober = PodProber(script, group, lambda: None, lambda *event: None)
+    async with Background() as background:
+        prober = PodProber(script, background, {}, lambda: None, lambda *event: None)
         pod = pod_with(
             startup=probe(periodSeconds=10, failureThreshold=30),
             liveness=probe(periodSeconds=5, failureThreshold=2),
@@ -143,14 +157,13 @@ async def test_liveness_waits_for_the_startup_probe():
         assert prober.health("c1") == Health()
         await clock.sleep(30)
         assert prober.health("c1") == Health(started=True, live=False)
-        prober.stop()
 
 
 @pytest.mark.virtual
 async def test_a_restarted_container_is_probed_anew():
     script = Script(True)
-    async with asyncio.TaskGroup() as group:
-        prober = PodProber(script, group, lambda: None, lambda *event: None)
+    async with Background() as background:
+        prober = PodProber(script, background, {}, lambda: None, lambda *event: None)
         pod = pod_with(readiness=probe())
         prober.follow(pod, running(pod, "c1"), ending=False)
         await clock.sleep(1)
@@ -160,4 +173,3 @@ async def test_a_restarted_container_is_probed_anew():
         assert prober.health("c2") == Health()
         await clock.sleep(1)
         assert prober.health("c2").ready
-        prober.stop()

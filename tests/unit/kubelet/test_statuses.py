@@ -45,6 +45,15 @@ def test_conditions_go_one_by_one_and_addresses_as_a_whole():
     assert patch["podIPs"] == [{"$patch": "replace"}, {"ip": "10.0.0.2"}]
 
 
+def test_a_condition_loses_the_fields_that_it_has_no_more():
+    unready = {**ready("False"), "reason": "ContainersNotReady", "message": "containers with unready status"}
+    patch = status_patch(PodStatus(conditions=[unready]), PodStatus(conditions=[ready("True")]))
+    (condition,) = patch["conditions"]
+    assert condition["status"] == "True"
+    assert condition["reason"] is None
+    assert condition["message"] is None
+
+
 class Setting:
     """A pod in an API server, and a channel to it over a link."""
 
