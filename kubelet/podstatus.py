@@ -100,7 +100,11 @@ def deadline_s(pod: Pod, status: PodStatus) -> float | None:
 def changes_at_s(pod: Pod, observed: ObservedPod, now_s: float) -> float | None:
     """When the pod's status becomes another one though nothing happens; None for never."""
     times = [deadline_s(pod, pod.status)]
-    times += [c.started_at_s + _SETTLE_S for c in observed.containers if c.state == RUNNING]
+    times += [
+        c.started_at_s + _SETTLE_S
+        for c in observed.containers
+        if c.state == RUNNING and not _settled(c, now_s)
+    ]
     return min((time_s for time_s in times if time_s is not None and time_s > now_s), default=None)
 
 
@@ -111,7 +115,7 @@ def _settled(container: RuntimeContainer, now_s: float) -> bool:
     looks once a second, so it hardly ever sees such a container running.
     """
     # A start in the future is another clock's: no reason to wait for it.
-    return not 0 <= now_s - container.started_at_s < _SETTLE_S
+    return now_s < container.started_at_s or now_s >= container.started_at_s + _SETTLE_S
 
 
 def known_message(status: PodStatus, container_id: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kubelet.podplan import Memory, Waiting
-from kubelet.podstatus import NodeFacts, pod_status
+from kubelet.podstatus import NodeFacts, changes_at_s, pod_status
+from kubelet.probes import Health
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, ObservedPod, RuntimeContainer, Sandbox
 from podyard.api.types import Pod, PodStatus
 
@@ -284,3 +287,33 @@ def test_a_pod_that_has_ended_keeps_its_address_in_view():
     first = status_of(pod("Never"), seen(container()))
     last = status_of(pod("Never"), seen(EXIT_0, ready=False), previous=first)
     assert last.podIP == "10.244.0.2"
+
+
+@pytest.mark.parametrize("started_at_s", [1700000041.73 + n / 7 for n in range(50)])
+def test_a_status_is_another_one_when_it_was_said_to_change(started_at_s):
+    observed = seen(replace(container(), started_at_s=started_at_s))
+    at_s = changes_at_s(pod(), observed, started_at_s)
+
+    def ready(now_s):
+        return pod_status(pod(), observed, Memory(), NODE, now_s).containerStatuses[0].ready
+
+    assert not ready(at_s - 0.01)
+    assert ready(at_s)
+    assert changes_at_s(pod(), observed, at_s) is None
+
+
+def test_a_start_in_the_future_is_another_clocks_and_waited_for_by_nobody():
+    observed = seen(replace(container(), started_at_s=NOW_S + 500))
+    assert status_of(pod(), observed).containerStatuses[0].ready
+
+
+def test_what_no_probe_has_decided_yet_stays_as_it_was():
+    subject = pod()
+    subject.spec.containers[0].readinessProbe.periodSeconds = 10
+    observed = seen(container())
+    assert not status_of(subject, observed).containerStatuses[0].ready
+    before = status_of(subject, observed, Memory(health={"web-0": Health(ready=True)}))
+    assert before.containerStatuses[0].ready
+    assert status_of(subject, observed, previous=before).containerStatuses[0].ready
+    lost = Memory(health={"web-0": Health(ready=False)})
+    assert not status_of(subject, observed, lost, previous=before).containerStatuses[0].ready
