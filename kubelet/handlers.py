@@ -6,6 +6,7 @@ Probes and lifecycle hooks share them. Addresses are tried from the node, as ups
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from typing import Any, Protocol
 
@@ -77,12 +78,7 @@ class NodeHandlers:
             async with clock.timeout(timeout_s):
                 return await self._run(handler, container, container_id, address, timeout_s)
         except TimeoutError:
-            return Outcome(
-                False,
-                f"command timed out: timed out after {timeout_s:g}s"
-                if handler.HasField("exec")
-                else "context deadline exceeded",
-            )
+            return Outcome(False, _late_text(handler, container, address, timeout_s))
 
     async def _run(
         self, handler: Any, container: Container, container_id: str, address: str, timeout_s: float
@@ -108,9 +104,7 @@ class NodeHandlers:
         return exec_outcome(code, output)
 
     async def _http(self, action: Any, container: Container, address: str) -> Outcome:
-        scheme = (action.scheme or "HTTP").lower()
         host, port = action.host or address, port_number(action.port, container)
-        path = action.path if action.path.startswith("/") else f"/{action.path}"
         headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
         for header in action.httpHeaders:
             headers[header.name] = header.value
@@ -118,15 +112,36 @@ class NodeHandlers:
             # A connection for each try: a server that hangs must not pass on an old one.
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._session = aiohttp.ClientSession(connector=connector)
-        url = f"{scheme}://{host}:{port}{path}"
+        url = _url(action, container, address)
         try:
             async with self._session.get(
                 url, headers=headers, ssl=_UNVERIFIED, allow_redirects=False
             ) as answer:
                 body = await answer.content.read(_BODY_BYTES)
                 return http_outcome(answer.status, body.decode(errors="replace"))
+        except aiohttp.ClientConnectorError as error:
+            return Outcome(False, f'Get "{url}": {_dial_error(host, port, error.os_error)}')
         except (aiohttp.ClientError, OSError) as error:
             return Outcome(False, f'Get "{url}": {error}')
+
+
+def _late_text(handler: Any, container: Container, address: str, timeout_s: float) -> str:
+    """What upstream says of a try that took too long."""
+    if handler.HasField("exec"):
+        return f"command timed out: timed out after {timeout_s:g}s"
+    if handler.HasField("httpGet"):
+        url = _url(handler.httpGet, container, address)
+        return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+    if handler.HasField("tcpSocket"):
+        socket = handler.tcpSocket
+        return f"dial tcp {socket.host or address}:{port_number(socket.port, container)}: i/o timeout"
+    return "context deadline exceeded"
+
+
+def _url(action: Any, container: Container, address: str) -> str:
+    scheme, host = (action.scheme or "HTTP").lower(), action.host or address
+    path = action.path if action.path.startswith("/") else f"/{action.path}"
+    return f"{scheme}://{host}:{port_number(action.port, container)}{path}"
 
 
 def port_number(port: IntOrString, container: Container) -> int:
@@ -142,9 +157,16 @@ async def _tcp(host: str, port: int) -> Outcome:
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError as error:
-        return Outcome(False, f"dial tcp {host}:{port}: {error.strerror or error}".lower())
+        return Outcome(False, _dial_error(host, port, error))
     writer.close()
     return Outcome(True)
+
+
+def _dial_error(host: str, port: int, error: OSError) -> str:
+    """Why there is no connection, in upstream's words."""
+    # The loop puts words of its own into strerror; the system's are those that clients know.
+    why = os.strerror(error.errno).lower() if error.errno else str(error)
+    return f"dial tcp {host}:{port}: connect: {why}"
 
 
 async def _grpc(address: str, port: int, service: str) -> Outcome:
@@ -161,7 +183,7 @@ async def _grpc(address: str, port: int, service: str) -> Outcome:
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return Outcome(True)
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    return Outcome(False, f"service unhealthy (responded with {name!r})")
+    return Outcome(False, f'service unhealthy (responded with "{name}")')
 
 
 # Probes speak to a pod by its address: there is no name that a certificate could show.
