@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from podyard.base import clock
-from podyard.cli.commands import Scope
+from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import bringup
 from podyard.cluster.engine import Engine
@@ -81,7 +81,7 @@ def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
     metavar="SECONDS",
     help="How long to wait.",
 )
-@click.pass_obj
+@pass_scope
 def up(
     scope: Scope,
     nodes: int | None,
@@ -143,7 +143,7 @@ def build() -> None:
 
 
 @click.command("down")
-@click.pass_obj
+@pass_scope
 def down(scope: Scope) -> None:
     """Remove the cluster: containers, volumes, network, certificates. The registry and the image stay.
 
@@ -165,7 +165,7 @@ class _Row:
 
 
 @click.command("status")
-@click.pass_obj
+@pass_scope
 def status(scope: Scope) -> None:
     """Show each container of the cluster: role, state, address, uptime, and whether it is ready.
 
@@ -253,7 +253,7 @@ def list_clusters() -> None:
 @click.argument("component")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
-@click.pass_obj
+@pass_scope
 def logs(scope: Scope, component: str, follow: bool, tail: int | None) -> None:
     """Show what a component's container prints; each line begins with the process that wrote it.
 

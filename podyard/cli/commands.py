@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -18,9 +20,30 @@ USAGE_EXIT = 2
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the options before the command said."""
+    """What is true of every command: which cluster it means."""
 
     name: str
+
+
+def _choose(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        context.obj = Scope(name)
+
+
+def name_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `--name` stand after the command's word too, where it wins; the scope takes it in.
+
+    A group's subcommands inherit the group's.
+    """
+    option = click.option(
+        "--name", expose_value=False, callback=_choose, help="Which cluster, as before the command."
+    )
+    return option(command)
+
+
+def pass_scope(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command whose first argument is the `Scope`, and which has `--name`."""
+    return name_option(click.pass_obj(command))
 
 
 # Short texts stand here so that `--help` imports no subcommand.
@@ -61,7 +84,14 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--name", default=DEFAULT_NAME, show_default=True, envvar="PODYARD_NAME", help="Which cluster.")
+@click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    envvar="PODYARD_NAME",
+    show_envvar=True,
+    help="Which cluster; may stand after the command too.",
+)
 @click.version_option(VERSION, prog_name="podyard")
 @click.pass_context
 def podyard(context: click.Context, name: str) -> None:

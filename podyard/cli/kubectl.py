@@ -5,48 +5,90 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
-from podyard.cli.commands import Scope
+from podyard.cli.commands import Scope, pass_scope
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.state import StateDirectory, merged
 
 
 class _Verbatim(click.Command):
-    """A command whose arguments are all another program's: click would take the first `--` away."""
+    """A command whose arguments are another program's, but for `--name` in front of them.
+
+    click itself would take the first `--` away.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.params["arguments"] = tuple(args)
+        name, rest = leading_name(args)
+        if name is not None:
+            ctx.obj = Scope(name)
+        ctx.params["arguments"] = tuple(rest)
         return []
+
+
+def leading_name(arguments: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The cluster that `--name` at the very beginning chooses, if any, and kubectl's own words.
+
+    Raises:
+        click.UsageError: `--name` without a name.
+    """
+    first, equals, value = (arguments[0] if arguments else "").partition("=")
+    if first != "--name":
+        return None, arguments
+    if equals:
+        return value, arguments[1:]
+    if len(arguments) < 2:
+        raise click.UsageError("Option '--name' requires an argument.")
+    return arguments[1], arguments[2:]
+
+
+def asks_a_cluster(arguments: Sequence[str]) -> bool:
+    """False for what kubectl answers by itself: help, its own version, completion, its options."""
+    own = list(takewhile(lambda word: word != "--", arguments))
+    if not own or own[0] in {"help", "completion", "options"} or not {"-h", "--help"}.isdisjoint(own):
+        return False
+    return not (own[0] == "version" and not {"--client", "--client=true"}.isdisjoint(own))
 
 
 @click.command("kubectl", cls=_Verbatim, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def kubectl(scope: Scope, arguments: tuple[str, ...]) -> None:
-    """Run the real kubectl on this cluster; everything after the word is its.
+    """Run the real kubectl on this cluster; everything after the word, but a leading --name, is its.
 
     \b
     podyard kubectl get nodes -o wide
-    podyard --name other kubectl apply -f pod.yaml
+    podyard kubectl --name other apply -f pod.yaml
     """
     binary = find_kubectl()
-    state = _existing(scope.name)
-    environment = {**os.environ, "KUBECONFIG": str(state.kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": kubeconfig_for(scope.name, arguments)}
     sys.stdout.flush()
     # Replaces this process, so that signals, the terminal and the exit code are kubectl's own.
     os.execve(binary, ["kubectl", *arguments], environment)
+
+
+def kubeconfig_for(name: str, arguments: Sequence[str]) -> str:
+    """The file that points kubectl at the cluster; an empty one where there is none and none is asked.
+
+    Raises:
+        NotFoundError: there is no cluster, and the words ask one.
+    """
+    if not asks_a_cluster(arguments) and not StateDirectory(name).kubeconfig.exists():
+        return os.devnull
+    return str(_existing(name).kubeconfig)
 
 
 @click.command("kubeconfig")
 @click.option(
     "--merge", is_flag=True, help="Add it to ~/.kube/config (or the file that KUBECONFIG names) and use it."
 )
-@click.pass_obj
+@pass_scope
 def kubeconfig(scope: Scope, merge: bool) -> None:
     """Print the administrator's kubeconfig, certificates embedded.
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from podyard.cli.cluster import with_engine
-from podyard.cli.commands import Scope
+from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import bringup
 from podyard.cluster.engine import Engine
@@ -59,7 +59,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
         f"{text}\n\n    NAME is the container's, or what follows the cluster's name. Doing it twice is fine."
         f"\n\n    \b\n    podyard {noun} {name} {example}\n    "
     )
-    decorated: Any = click.pass_obj(run)
+    decorated: Any = pass_scope(run)
     if node:
         word = "NotReady" if breaks else "Ready"
         decorated = click.option("--wait", is_flag=True, help=f"Return when the node is {word}.")(decorated)
@@ -68,6 +68,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
 
 
 @click.group("node")
+@name_option
 def node() -> None:
     """Let something happen to a node, and watch the rest react.
 
@@ -80,6 +81,7 @@ def node() -> None:
 
 
 @click.group("component")
+@name_option
 def component() -> None:
     """Let something happen to etcd, the API server, the scheduler or the controller manager.
 
@@ -96,7 +98,7 @@ for _name in _VERBS:
 
 
 @node.command("add")
-@click.pass_obj
+@pass_scope
 def add(scope: Scope) -> None:
     """Add a node: the same as `up` with one more.
 
@@ -117,7 +119,7 @@ def add(scope: Scope) -> None:
 
 @node.command("remove")
 @click.argument("target", metavar="NAME")
-@click.pass_obj
+@pass_scope
 def remove(scope: Scope, target: str) -> None:
     """Take the last node out: its object, container and volumes. Undoes `add`.
 
