@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from podyard.base import clock
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.progress import for_this_terminal
@@ -42,16 +43,20 @@ def _verb(name: str, *, node: bool) -> click.Command:
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, scope.name)
             found = await verbs.find(target, _NODES if node else _COMPONENTS)
+            begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
                 await method(verbs, found.name)
-            if wait:
-                with progress.step(f"waiting for {found.name} to be {'NotReady' if breaks else 'Ready'}"):
-                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S)
             settings = StateDirectory(scope.name).settings()
             hint = expectation(
                 name, node=node, grace_s=settings.node_grace_s, toleration_s=settings.toleration_s
             )
+            # Before the wait, or it would announce what is past.
             progress.note(f"{found.name}: {hint}")
+            if wait:
+                word = "NotReady" if breaks else "Ready"
+                with progress.step(f"waiting for {found.name} to be {word}"):
+                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S)
+                progress.note(f"{found.name}: {word} after {clock.real_monotonic_s() - begun_s:.0f} s")
 
         with_engine(work)
 
