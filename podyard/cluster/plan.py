@@ -146,7 +146,7 @@ def resolve_nodes(asked: int | None, observed: Observed, *, meant: int | None, d
     if asked < present:
         raise SpecError(
             f"the cluster has {present} nodes and `up` takes none away; "
-            "for a smaller one take it down (podyard down) and bring it up anew"
+            f"podyard node remove worker-{present} does, the last one first"
         )
     return asked
 

@@ -201,7 +201,7 @@ def test_nodes_default_to_what_is_there() -> None:
     assert resolve_nodes(None, observed, meant=4, default=2) == 4
     assert resolve_nodes(None, Observed(), meant=1, default=2) == 1
     assert resolve_nodes(None, observed, meant=1, default=2) == 3
-    with pytest.raises(SpecError, match="3 nodes and `up` takes none away"):
+    with pytest.raises(SpecError, match="3 nodes and `up` takes none away; podyard node remove worker-3"):
         resolve_nodes(2, observed, meant=None, default=2)
 
 
