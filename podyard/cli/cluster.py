@@ -26,6 +26,7 @@ from podyard.cluster.spec import (
     REGISTRY_NAME,
     REGISTRY_PORT,
     ClusterSpec,
+    HostPorts,
     Role,
     full_name,
 )
@@ -164,16 +165,22 @@ class _Row:
     ready: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Status:
+    rows: list[_Row]
+    ports: dict[str, HostPorts]
+
+
 @click.command("status")
 @pass_scope
 def status(scope: Scope) -> None:
     """Show each container of the cluster: role, state, address, uptime, and whether it is ready.
 
-    Readiness is what the API server says: of itself and of each node. The exit code is 1 when anything that
-    should be ready is not.
+    Readiness is what the API server says: of itself and of each node that runs. The exit code is 1 when
+    anything that should be ready is not. Below stand the addresses of the API server on this host.
     """
 
-    async def gather(engine: Engine) -> list[_Row]:
+    async def gather(engine: Engine) -> _Status:
         observed = await engine.observe(scope.name)
         if not observed.containers:
             raise NotFoundError(
@@ -181,11 +188,12 @@ def status(scope: Scope) -> None:
             )
         ready = await _readiness(scope.name, observed)
         found = await asyncio.gather(*(engine.inspect(name) for name in sorted(observed.containers)))
-        return [
-            _Row(container, ready.get(container.name, "")) for container in found if container is not None
-        ]
+        rows = [_Row(one, ready_word(one, ready.get(one.name, ""))) for one in found if one is not None]
+        placement = StateDirectory(scope.name).placement()
+        return _Status(rows, placement.ports if placement else {})
 
-    rows = with_engine(gather)
+    shown = with_engine(gather)
+    rows = shown.rows
     now_s = clock.real_now_s()
     _print_table(
         ("CONTAINER", "ROLE", "STATE", "READY", "ADDRESS", "UP"),
@@ -194,15 +202,39 @@ def status(scope: Scope) -> None:
                 row.container.name,
                 row.container.role,
                 row.container.state,
-                row.ready or "-",
+                row.ready,
                 row.container.addresses.get(scope.name) or "-",
                 uptime(row.container, now_s),
             )
             for row in rows
         ],
     )
-    if any(row.container.state != "running" or row.ready not in {"", "yes"} for row in rows):
+    for server, ports in sorted(shown.ports.items()):
+        click.echo(f"\n{server}: REST {rest_address(ports)}, gRPC {grpc_address(ports)} (TLS)")
+    if any(row.ready not in {"-", "yes"} for row in rows):
         sys.exit(1)
+
+
+def ready_word(container: ObservedContainer, said: str) -> str:
+    """What the column READY shows: `yes`, `no: reason`, `unknown`, or `-` where there is nothing to ask.
+
+    Args:
+        said: by the API server; empty for what it knows nothing of.
+    """
+    # A frozen or dead node is Ready to the API server until its grace is over.
+    if container.state != "running":
+        return f"no: {container.state}"
+    return said or "-"
+
+
+def rest_address(ports: HostPorts) -> str:
+    """Where this host reaches an API server's REST."""
+    return f"https://127.0.0.1:{ports.rest}"
+
+
+def grpc_address(ports: HostPorts) -> str:
+    """Where this host reaches an API server's gRPC, with TLS; what grpc calls the target."""
+    return f"127.0.0.1:{ports.grpc}"
 
 
 async def _readiness(name: str, observed: Observed) -> dict[str, str]:
@@ -217,7 +249,8 @@ async def _readiness(name: str, observed: Observed) -> dict[str, str]:
     if placement is None:
         return result
     for server, ports in placement.ports.items():
-        if server not in result:
+        # One that is frozen would not answer before the deadline.
+        if server not in result or observed.containers[server].state != "running":
             continue
         try:
             probe = bringup.probe(state, ports.rest)
@@ -242,11 +275,11 @@ def list_clusters() -> None:
             running = sum(1 for container in containers if container.state == "running")
             placement = StateDirectory(name).placement()
             server = next(iter(placement.ports.values()), None) if placement else None
-            endpoint = f"https://127.0.0.1:{server.rest}" if server else "-"
-            rows.append((name, str(workers), f"{running}/{len(containers)}", endpoint))
+            endpoints = (rest_address(server), grpc_address(server)) if server else ("-", "-")
+            rows.append((name, str(workers), f"{running}/{len(containers)}", *endpoints))
         return rows
 
-    _print_table(("NAME", "NODES", "RUNNING", "API SERVER"), with_engine(gather))
+    _print_table(("NAME", "NODES", "RUNNING", "API SERVER", "GRPC (TLS)"), with_engine(gather))
 
 
 @click.command("logs")

@@ -1,0 +1,96 @@
+"""What `podyard status` and `podyard list` show of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from click.testing import CliRunner
+
+from podyard.cli import cluster
+from podyard.cli.commands import podyard
+from podyard.cluster.plan import Observed, ObservedContainer
+from podyard.cluster.rest import NodeState
+from podyard.cluster.spec import ClusterSpec, HostPorts, Placement
+from podyard.cluster.state import StateDirectory
+
+SERVER, NODE = "demo-apiserver-1", "demo-worker-1"
+
+
+class FakeEngine:
+    """Has these containers."""
+
+    def __init__(self, **states: str) -> None:
+        self._containers = {
+            f"demo-{role}-1": ObservedContainer(f"demo-{role}-1", role, state, "", "", {"demo": "172.28.0.9"})
+            for role, state in states.items()
+        }
+
+    async def observe(self, name: str) -> Observed:
+        assert name == "demo"
+        return Observed(containers=self._containers)
+
+    async def inspect(self, name: str) -> ObservedContainer:
+        return self._containers[name]
+
+    async def clusters(self) -> dict[str, list[ObservedContainer]]:
+        return {"demo": list(self._containers.values())}
+
+
+class FakeProbe:
+    """An API server to which every node is Ready."""
+
+    async def readyz(self) -> None:
+        """Is ready."""
+
+    async def nodes(self) -> list[NodeState]:
+        return [NodeState(NODE, True, "")]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs podyard on a cluster whose containers are in the given states."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    placement = Placement("172.28.0.0/22", 1500, {SERVER: HostPorts(26443, 26444, 26445)})
+    StateDirectory("demo").save_placement(ClusterSpec("demo", nodes=1), placement)
+    monkeypatch.setattr(cluster.bringup, "probe", lambda *_: FakeProbe())
+
+    def run(*words: str, **states: str):
+        engine = FakeEngine(**states)
+        monkeypatch.setattr(cluster, "with_engine", lambda work: asyncio.run(work(engine)))
+        return CliRunner().invoke(podyard, words)
+
+    return run
+
+
+def columns(output: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split() for line in output.splitlines() if line}
+
+
+def test_what_runs_is_ready_when_the_api_server_says_so(run):
+    result = run("status", "--name", "demo", apiserver="running", worker="running", scheduler="running")
+    rows = columns(result.output)
+    assert [rows[name][3] for name in (SERVER, NODE, "demo-scheduler-1")] == ["yes", "yes", "-"]
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("state", ["paused", "exited"])
+def test_what_does_not_run_is_not_ready_whatever_the_api_server_says(run, state):
+    result = run("status", "--name", "demo", apiserver="running", worker=state, scheduler=state)
+    rows = columns(result.output)
+    assert rows[NODE][2:5] == rows["demo-scheduler-1"][2:5] == [state, "no:", state]
+    assert result.exit_code == 1
+
+
+def test_of_a_node_nothing_is_known_while_the_api_server_is_frozen(run):
+    result = run("status", "--name", "demo", apiserver="paused", worker="running")
+    rows = columns(result.output)
+    assert (rows[SERVER][3:5], rows[NODE][3]) == (["no:", "paused"], "unknown")
+
+
+def test_both_addresses_of_the_api_server_are_shown(run):
+    states = {"apiserver": "running", "worker": "running"}
+    expected = f"{SERVER}: REST https://127.0.0.1:26443, gRPC 127.0.0.1:26444 (TLS)"
+    assert expected in run("status", "--name", "demo", **states).output.splitlines()
+    row = columns(run("list", **states).output)["demo"]
+    assert row == ["demo", "1", "2/2", "https://127.0.0.1:26443", "127.0.0.1:26444"]
