@@ -30,7 +30,9 @@ from podyard.cluster.plan import (
     StartContainer,
     Step,
     UnpauseContainer,
+    as_if_on,
     free_subnets,
+    on_another_image,
     plan,
     resolve_nodes,
 )
@@ -99,7 +101,15 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
         )
         await _check_host(engine, spec, progress)
         image_id = await ensure_image(engine, spec.image, progress, rebuild=request.rebuild)
-        placement, steps = await _reach(engine, spec, image_id, state, progress)
+        kept = [] if request.rebuild else on_another_image(observed, image_id)
+        if kept:
+            progress.note(
+                f"{len(kept)} containers run on an older {spec.image} than there is, and go on; "
+                "podyard up --build replaces them"
+            )
+        placement, steps = await _reach(
+            engine, spec, image_id, state, progress, replace_living=request.rebuild
+        )
         if request.rebuild:
             await remove_superseded(engine)
     if request.wait:
@@ -125,15 +135,27 @@ async def down(engine: Engine, name: str, progress: Progress) -> bool:
 
 
 async def _reach(
-    engine: Engine, spec: ClusterSpec, image_id: str, state: StateDirectory, progress: Progress
+    engine: Engine,
+    spec: ClusterSpec,
+    image_id: str,
+    state: StateDirectory,
+    progress: Progress,
+    *,
+    replace_living: bool,
 ) -> tuple[Placement, list[Step]]:
-    """Plans and acts until the cluster is what it should be; chooses anew where a port or subnet was lost."""
+    """Plans and acts until the cluster is what it should be; chooses anew where a port or subnet was lost.
+
+    Args:
+        replace_living: whether another image is a reason to replace a container that lives.
+    """
     taken: list[Step] = []
     lost_subnets: list[str] = []
     for tries_left in reversed(range(_CHOICES)):
         try:
             async with _registry_turn(engine):
                 observed = await engine.observe(spec.name)
+                if not replace_living:
+                    observed = as_if_on(observed, image_id)
                 placement = await _place(engine, state, spec, observed, lost_subnets)
                 steps = await _plan_at(engine, spec, image_id, state, observed, placement)
                 taken += steps

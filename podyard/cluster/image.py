@@ -148,16 +148,24 @@ def _package_directory(package: str) -> Path:
 async def ensure_image(engine: Engine, reference: str, progress: Progress, *, rebuild: bool) -> str:
     """The image's id; builds it when it is missing, or when `rebuild` is set and its context changed.
 
+    Without `rebuild`, one line says so where the context changed.
+
     Raises:
         PreflightError: the base image can neither be pulled nor bootstrapped here.
         EngineError: the build failed; the text has the end of its output.
     """
     present = await engine.image_id(reference)
-    if present and not rebuild:
-        return present
     files = await asyncio.to_thread(context_files)
     digest = context_digest(files)
-    if present and (await engine.image_labels(reference)).get(LABEL_CONTEXT) == digest:
+    found = (await engine.image_labels(reference)).get(LABEL_CONTEXT) if present else None
+    if present and found == digest:
+        return present
+    if present and not rebuild:
+        # Without the label nobody knows what it was built from.
+        if found is not None:
+            progress.note(
+                f"the image {reference} was built from other code than this; podyard up --build makes it anew"
+            )
         return present
     await ensure_base(engine, progress)
     return await _build(engine, reference, files, digest, progress)

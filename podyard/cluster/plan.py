@@ -9,7 +9,7 @@ The steps are in the order to take them; those of one kind may run side by side.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from typing import assert_never
 
@@ -199,6 +199,27 @@ def plan(
             spec, container, None if container.name in fresh else observed.containers[container.name]
         )
     return steps
+
+
+def on_another_image(observed: Observed, image_id: str) -> list[str]:
+    """Names, sorted, of the containers that live but have another image than this."""
+    return sorted(
+        row.name
+        for row in observed.containers.values()
+        if row.state in {"running", "paused"} and row.image_id != image_id
+    )
+
+
+def as_if_on(observed: Observed, image_id: str) -> Observed:
+    """What is observed, with all that lives counted as having this image.
+
+    For a plan to which a newer image alone is no reason to touch what runs well.
+    """
+    counted = {
+        name: replace(observed.containers[name], image_id=image_id)
+        for name in on_another_image(observed, image_id)
+    }
+    return replace(observed, containers={**observed.containers, **counted})
 
 
 def _wrong(

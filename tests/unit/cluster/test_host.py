@@ -6,6 +6,7 @@ import dataclasses
 import io
 import socket
 import tarfile
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 import pytest
@@ -91,6 +92,46 @@ def test_the_digest_follows_content_path_and_mode() -> None:
     }
     assert len(digests) == 4
     assert image.context_digest([image.ContextFile("a", b"x", executable=True)]) not in digests
+
+
+class Notes:
+    """Progress of which only the notes are kept."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def step(self, _: str) -> AbstractContextManager[None]:
+        """See `Progress`."""
+        return nullcontext()
+
+    def detail(self, text: str) -> None:
+        """See `Progress`."""
+
+    def note(self, text: str) -> None:
+        """See `Progress`."""
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize(
+    ("label", "noted"),
+    [
+        ({}, 0),
+        ({image.LABEL_CONTEXT: "other"}, 1),
+        ({image.LABEL_CONTEXT: image.context_digest([image.ContextFile("a", b"x")])}, 0),
+    ],
+)
+async def test_an_image_of_other_code_is_taken_and_said(label, noted, monkeypatch) -> None:
+    class FakeEngine:
+        async def image_id(self, _: str) -> str:
+            return "sha256:present"
+
+        async def image_labels(self, _: str) -> dict[str, str]:
+            return label
+
+    monkeypatch.setattr(image, "context_files", lambda: [image.ContextFile("a", b"x")])
+    progress = Notes()
+    assert await image.ensure_image(FakeEngine(), "podyard:1", progress, rebuild=False) == "sha256:present"
+    assert len(progress.notes) == noted
 
 
 def test_ports_stay_unless_something_else_took_them() -> None:

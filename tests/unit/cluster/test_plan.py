@@ -24,7 +24,9 @@ from podyard.cluster.plan import (
     StartContainer,
     Step,
     UnpauseContainer,
+    as_if_on,
     free_subnets,
+    on_another_image,
     plan,
     resolve_nodes,
 )
@@ -136,6 +138,21 @@ def test_a_new_image_replaces_containers_and_keeps_volumes() -> None:
     steps = make_plan(dataclasses.replace(after, containers=old))
     assert {type(step) for step in steps} == {RemoveContainer, CreateContainer, StartContainer}
     assert len([step for step in steps if isinstance(step, RemoveContainer)]) == len(old)
+
+
+def test_what_lives_can_be_kept_on_its_older_image() -> None:
+    after = carry_out(Observed(), make_plan(Observed()))
+    old = {name: dataclasses.replace(row, image_id="sha256:old") for name, row in after.containers.items()}
+    old["demo-worker-1"] = dataclasses.replace(old["demo-worker-1"], state="paused")
+    old["demo-worker-2"] = dataclasses.replace(old["demo-worker-2"], state="exited")
+    observed = dataclasses.replace(after, containers=old)
+    assert on_another_image(observed, IMAGE) == sorted(old.keys() - {"demo-worker-2"})
+    # What has died is started anew anyway, and then from the image that is there.
+    steps = make_plan(as_if_on(observed, IMAGE))
+    assert [step.name for step in steps if isinstance(step, RemoveContainer)] == ["demo-worker-2"]
+    assert UnpauseContainer("demo-worker-1") in steps
+    assert on_another_image(after, IMAGE) == []
+    assert as_if_on(after, IMAGE) == after
 
 
 def test_the_registry_in_use_is_not_replaced_for_an_image() -> None:
