@@ -105,7 +105,7 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
         if kept:
             progress.note(
                 f"{len(kept)} containers run on an older {spec.image} than there is, and go on; "
-                "podyard up --build replaces them"
+                "`up --build` replaces them"
             )
         placement, steps = await _reach(
             engine, spec, image_id, state, progress, replace_living=request.rebuild

@@ -164,7 +164,7 @@ async def ensure_image(engine: Engine, reference: str, progress: Progress, *, re
         # Without the label nobody knows what it was built from.
         if found is not None:
             progress.note(
-                f"the image {reference} was built from other code than this; podyard up --build makes it anew"
+                f"the image {reference} was built from other code than this; `up --build` makes it anew"
             )
         return present
     await ensure_base(engine, progress)
