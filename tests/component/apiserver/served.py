@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -14,15 +15,16 @@ import aiohttp
 import grpc
 
 from apiserver.auth.authz import Authorizer
+from apiserver.auth.user import RequestContext, UserInfo
 from apiserver.core import ApiCore
 from apiserver.serve.grpc_server import GrpcServer
 from apiserver.serve.rest import RestServer
 from apiserver.serve.rest_objects import ObjectHandlers
 from apiserver.store.base import Store
-from podyard.api.types import ServiceAccount
+from podyard.api import errors, resources
+from podyard.api.types import ServiceAccount, meta_v1
 from podyard.base import pki
 from podyard.base.run import Background
-from podyard.client.client import Client
 
 _READY_S = 30.0
 
@@ -82,6 +84,15 @@ class Served:
         return await self.store.current_revision()
 
 
+async def _make_default_account(core: ApiCore) -> None:
+    """What a controller would do: past the authorizer, and there already where two servers share a store."""
+    context = RequestContext(UserInfo("system:controller", ("system:masters",)))
+    account = ServiceAccount(metadata={"name": "default", "namespace": "default"})
+    row = resources.by_message(ServiceAccount)
+    with contextlib.suppress(errors.AlreadyExists):
+        await core.registry.create(context, row, "default", account, meta_v1.CreateOptions())
+
+
 @asynccontextmanager
 async def serve(
     store: Store,
@@ -132,9 +143,7 @@ async def serve(
             async with asyncio.timeout(_READY_S):
                 while not core.bootstrap.done:  # noqa: ASYNC110 - a state of the product, not an event
                     await asyncio.sleep(0.01)
-            # No controller runs here that would make it.
-            client = Client(core.transport("kubernetes-admin"))
-            await client.create(ServiceAccount(metadata={"name": "default", "namespace": "default"}))
+            await _make_default_account(core)
             url = f"https://localhost:{rest.port}"
             async with (
                 _session(url, certificates, with_key=True) as session,
