@@ -121,7 +121,7 @@ class NodeHandlers:
                 return http_outcome(answer.status, body.decode(errors="replace"))
         except aiohttp.ClientConnectorError as error:
             return Outcome(False, f'Get "{url}": {_dial_error(host, port, error.os_error)}')
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: no such host name can be
             return Outcome(False, f'Get "{url}": {error}')
 
 
@@ -158,6 +158,8 @@ async def _tcp(host: str, port: int) -> Outcome:
         _, writer = await asyncio.open_connection(host, port)
     except OSError as error:
         return Outcome(False, _dial_error(host, port, error))
+    except ValueError as error:  # no such host name can be
+        return Outcome(False, f"dial tcp: {error}")
     writer.close()
     return Outcome(True)
 

@@ -99,6 +99,17 @@ async def test_nobody_there(handlers, closed_port):
     assert await handlers.run(tcp(closed_port), container(1), "c1", HOST, 5.0) == Outcome(False, refused)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".local"])
+async def test_a_host_that_can_not_be_is_a_failure_and_no_crash(handlers, host):
+    for handler in (
+        core_v1.ProbeHandler(httpGet={"host": host, "port": {"type": 0, "intVal": 1}}),
+        core_v1.ProbeHandler(tcpSocket={"host": host, "port": {"type": 0, "intVal": 1}}),
+    ):
+        outcome = await handlers.run(handler, container(1), "c1", HOST, 5.0)
+        assert not outcome.ok
+        assert outcome.text
+
+
 async def test_a_port_that_takes_connections_is_well(handlers, http_port):
     assert (await handlers.run(tcp(http_port), container(1), "c1", HOST, 5.0)).ok
 
