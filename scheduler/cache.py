@@ -6,6 +6,7 @@ sees it; it is confirmed when the watch shows it bound, or forgotten when bindin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ DEFAULT_CPU_NANOS = 100 * quantity.NANOS // 1000
 DEFAULT_MEMORY_NANOS = 200 * 1024 * 1024 * quantity.NANOS
 
 Totals = dict[str, int]  # resource name -> nano-units
+HostPort = tuple[str, str, int]
+ANY_ADDRESS = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,12 @@ class PodNeeds:
 
     Attributes:
         scored: cpu and memory with a default for what is not asked for.
+        ports: of the node itself: (address, protocol, number).
     """
 
     requests: Mapping[str, int]
     scored: Mapping[str, int]
+    ports: frozenset[HostPort] = frozenset()
 
 
 def needs_of(pod: Pod) -> PodNeeds:
@@ -40,7 +45,13 @@ def needs_of(pod: Pod) -> PodNeeds:
         "cpu": requests.get("cpu") or DEFAULT_CPU_NANOS,
         "memory": requests.get("memory") or DEFAULT_MEMORY_NANOS,
     }
-    return PodNeeds(requests, scored)
+    ports = frozenset(
+        (port.hostIP or ANY_ADDRESS, port.protocol or "TCP", port.hostPort)
+        for container in pod.spec.containers
+        for port in container.ports
+        if port.hostPort
+    )
+    return PodNeeds(requests, scored, ports)
 
 
 @dataclass(slots=True)
@@ -54,6 +65,7 @@ class NodeState:
     requested: Totals = field(default_factory=dict)
     scored: Totals = field(default_factory=dict)
     pods: dict[str, PodNeeds] = field(default_factory=dict)
+    ports: Counter[HostPort] = field(default_factory=Counter)
     generation: int = 0
 
     def set_node(self, node: Node) -> None:
@@ -65,11 +77,16 @@ class NodeState:
         self.pods[uid] = needs
         _add(self.requested, needs.requests, 1)
         _add(self.scored, needs.scored, 1)
+        self.ports.update(needs.ports)
 
     def remove(self, uid: str) -> None:
         needs = self.pods.pop(uid)
         _add(self.requested, needs.requests, -1)
         _add(self.scored, needs.scored, -1)
+        for port in needs.ports:
+            self.ports[port] -= 1
+            if not self.ports[port]:
+                del self.ports[port]
 
 
 def _add(totals: Totals, amounts: Mapping[str, int], sign: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scheduler.framework import Plugin
 from scheduler.plugins.affinity import AFFINITY, NAME
+from scheduler.plugins.ports import PORTS
 from scheduler.plugins.resources import BALANCED, FIT
 from scheduler.plugins.taints import TAINTS, UNSCHEDULABLE
 
-DEFAULT: tuple[Plugin, ...] = (UNSCHEDULABLE, NAME, TAINTS, AFFINITY, FIT, BALANCED)
+DEFAULT: tuple[Plugin, ...] = (UNSCHEDULABLE, NAME, TAINTS, AFFINITY, PORTS, FIT, BALANCED)

@@ -184,3 +184,46 @@ def test_pods_of_a_node_that_is_not_known_yet_count_when_it_comes():
     cache = cluster(pods=[pod("early", cpu="2", nodeName="a")])
     cache.set_node(node("a", cpu="2"))
     assert isinstance(result(pod(cpu="1"), cache), Unschedulable)
+
+
+def port(number: int, address: str = "", protocol: str = "TCP") -> dict:
+    return {"containerPort": number, "hostPort": number, "hostIP": address, "protocol": protocol}
+
+
+def with_port(name: str, taken: dict, **spec) -> Pod:
+    made = pod(name, **spec)
+    made.spec.containers[0].ports.add(**taken)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "fits"),
+    [
+        (port(80), port(80), False),
+        (port(80), port(81), True),
+        (port(80), port(80, protocol="UDP"), True),
+        (port(80, "192.0.2.1"), port(80, "192.0.2.2"), True),
+        (port(80, "192.0.2.1"), port(80, "192.0.2.1"), False),
+        (port(80, "192.0.2.1"), port(80), False),
+        (port(80), port(80, "192.0.2.1"), False),
+    ],
+)
+def test_a_port_of_a_node_is_given_once(taken, wanted, fits):
+    cache = cluster(node("a"), pods=[with_port("first", taken, nodeName="a")])
+    found = result(with_port("second", wanted), cache)
+    assert isinstance(found, Chosen) == fits
+    if not fits:
+        assert found.message.startswith(
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+        )
+        cache.remove_pod("first")
+        assert isinstance(result(with_port("second", wanted), cache), Chosen)
+
+
+def test_a_port_counts_from_the_decision_on():
+    cache = cluster(node("a"), node("b"))
+    for name, where in (("one", "a"), ("two", "b")):
+        cache.assume(with_port(name, port(80)), where)
+    assert isinstance(result(with_port("three", port(80)), cache), Unschedulable)
+    cache.forget("one")
+    assert result(with_port("three", port(80)), cache).node == "a"
