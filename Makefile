@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard proto/*.py) podyard/api/table
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(STAMP)
 
-up: env ## Bring a cluster up with a running pod, and say what to type next
+up: env ## Bring a cluster up with a pod and a Service that run, and say what to type next
 	$(PODYARD) up --build
 	@$(BIN)/python -m podyard.cli.sample $(PODYARD)
 

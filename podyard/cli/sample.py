@@ -1,32 +1,67 @@
-"""What `make up` ends with: a sample pod that runs, and what to type next."""
+"""What `make up` ends with: a pod, a Deployment behind a Service that answers, and what to type next."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-NAME = "web"
+POD = "web"
+DEPLOYMENT = "hello"
+_TIMEOUT = "--timeout=60s"
+
+
+class Kubectl:
+    """Runs kubectl on the cluster that was brought up.
+
+    Args:
+        podyard: path of the `podyard` command.
+    """
+
+    def __init__(self, podyard: str) -> None:
+        self._command = [podyard, "kubectl"]
+
+    def works(self, *words: str) -> bool:
+        """Runs in the user's sight; answers whether it went well."""
+        return subprocess.run([*self._command, *words], check=False).returncode == 0
+
+    def ask(self, *words: str) -> str | None:
+        """What it prints; None where it fails."""
+        done = subprocess.run([*self._command, *words], check=False, capture_output=True, text=True)
+        return done.stdout if done.returncode == 0 else None
+
+    def ensure(self, kind: str, name: str, *make: str) -> bool:
+        """Makes an object unless it is there."""
+        return self.ask("get", kind, name) is not None or self.works(*make)
 
 
 def main(podyard: str) -> int:
-    """Creates the pod unless it is there, waits until it is ready, shows it."""
-
-    def kubectl(*arguments: str, quiet: bool = False) -> int:
-        command = [podyard, "kubectl", *arguments]
-        return subprocess.run(command, check=False, capture_output=quiet).returncode
-
-    if kubectl("get", "pod", NAME, quiet=True) and kubectl("run", NAME, "--image=nginx"):
+    """Creates what is not there yet, waits until it is ready, shows it."""
+    kubectl = Kubectl(podyard)
+    made = (
+        kubectl.ensure("pod", POD, "run", POD, "--image=nginx")
+        and kubectl.ensure(
+            "deployment", DEPLOYMENT, "create", "deployment", DEPLOYMENT, "--image=nginx", "--replicas=2"
+        )
+        and kubectl.ensure("service", DEPLOYMENT, "expose", "deployment", DEPLOYMENT, "--port=80")
+    )
+    if not made:
         return 1
-    if kubectl("wait", "--for=condition=Ready", f"pod/{NAME}", "--timeout=60s"):
-        kubectl("describe", "pod", NAME)
+    if not kubectl.works("wait", "--for=condition=Ready", f"pod/{POD}", _TIMEOUT):
+        kubectl.works("describe", "pod", POD)
         return 1
-    kubectl("get", "pods", "-o", "wide")
+    if not kubectl.works("wait", "--for=condition=Available", f"deployment/{DEPLOYMENT}", _TIMEOUT):
+        kubectl.works("describe", "deployment", DEPLOYMENT)
+        return 1
+    kubectl.works("get", "pods,services", "-o", "wide")
+    node = kubectl.ask("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+    address = kubectl.ask("get", "service", DEPLOYMENT, "-o", "jsonpath={.spec.clusterIP}")
     print(
         "\nNext:\n"
-        f"  {podyard} kubectl describe pod {NAME}\n"
-        f"  {podyard} kubectl logs -f {NAME}\n"
+        f"  docker exec {node} curl -s http://{address}    # the Service, asked from a node\n"
+        f"  {podyard} kubectl describe pod {POD}\n"
+        f"  {podyard} kubectl logs -f {POD}\n"
         f"  {podyard} status\n"
-        f"  docker kill podyard-worker-1; {podyard} up    # pull a plug, mend it\n"
+        f"  {podyard} node kill worker-1 --wait; {podyard} node start worker-1    # pull a plug, mend it\n"
         f"  {podyard} down"
     )
     return 0
