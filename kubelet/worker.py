@@ -231,6 +231,8 @@ class PodWorker:
             observed,
             containers=tuple([await self._with_last_words(container) for container in observed.containers]),
         )
+        known = {container.id for container in observed.containers}
+        self._last_words = {ident: text for ident, text in self._last_words.items() if ident in known}
         if self.pod is not None and self._prober is not None:
             self._prober.follow(self.pod, self.observed, ending=self.ending)
         return self.observed
