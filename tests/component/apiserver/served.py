@@ -84,8 +84,14 @@ class Served:
         return await self.store.current_revision()
 
 
-async def _make_default_account(core: ApiCore) -> None:
-    """What a controller would do: past the authorizer, and there already where two servers share a store."""
+async def _until_ready(core: ApiCore) -> None:
+    """Waits for the system's objects, and makes the one that a controller would make.
+
+    Past the authorizer, and there already where two servers share a store.
+    """
+    async with asyncio.timeout(_READY_S):
+        while not core.bootstrap.done:  # noqa: ASYNC110 - a state of the product, not an event
+            await asyncio.sleep(0.01)
     context = RequestContext(UserInfo("system:controller", ("system:masters",)))
     account = ServiceAccount(metadata={"name": "default", "namespace": "default"})
     row = resources.by_message(ServiceAccount)
@@ -140,10 +146,7 @@ async def serve(
             started.push_async_callback(grpc_server.stop, 1.0)
             started.push_async_callback(token_server.stop, 1.0)
             started.callback(core.cache.finish_watchers)
-            async with asyncio.timeout(_READY_S):
-                while not core.bootstrap.done:  # noqa: ASYNC110 - a state of the product, not an event
-                    await asyncio.sleep(0.01)
-            await _make_default_account(core)
+            await _until_ready(core)
             url = f"https://localhost:{rest.port}"
             async with (
                 _session(url, certificates, with_key=True) as session,
