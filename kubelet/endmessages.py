@@ -58,7 +58,11 @@ class EndMessages:
 
 
 def _make_empty(path: Path) -> None:
+    """Makes the file; those of all but the last restart go."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for old in path.parent.iterdir():
+        if int(old.name) < int(path.name) - 1:
+            old.unlink()
     path.write_bytes(b"")
     path.chmod(_MODE)
 

@@ -233,6 +233,7 @@ class PodWorker:
         )
         known = {container.id for container in observed.containers}
         self._last_words = {ident: text for ident, text in self._last_words.items() if ident in known}
+        self._memory.killing &= known
         if self.pod is not None and self._prober is not None:
             self._prober.follow(self.pod, self.observed, ending=self.ending)
         return self.observed

@@ -72,3 +72,11 @@ async def test_a_log_in_place_of_a_message_is_cut(tmp_path, monkeypatch, pod):
     pod.spec.containers[0].terminationMessagePolicy = "FallbackToLogsOnError"
     text = await EndMessages(tmp_path).read(pod, pod.spec.containers[0], ended())
     assert text == "y" * 2047 + "\n"
+
+
+async def test_a_crash_loop_leaves_only_the_last_files(tmp_path, pod):
+    messages = EndMessages(tmp_path)
+    for attempt in range(12):
+        await messages.prepare("u1", "web", attempt)
+    left = (tmp_path / "pods/u1/containers/web").iterdir()
+    assert sorted(int(path.name) for path in left) == [10, 11]
