@@ -165,3 +165,32 @@ def test_a_ready_pod_gives_no_reason_why_it_is_not():
         assert {entry.message for entry in pod.status.conditions} == {""}
 
     run_world(1, scenario, stages=STAGES)
+
+
+def test_a_shorter_grace_does_not_wait_for_the_hook():
+    async def scenario(world):
+        pod = simple_pod("web")
+        pod.spec.containers[0].lifecycle.preStop.sleep.seconds = 29
+        await world.client.create(pod)
+        await world.until_object(Pod, "web", lambda pod: pod.status.phase == "Running")
+        await world.client.delete(Pod, "web", "default")
+        await clock.sleep(5)
+        await world.client.delete(Pod, "web", "default", grace_s=2)
+        began_s = clock.now_s()
+        await world.until_gone(Pod, "web")
+        assert clock.now_s() - began_s <= 4
+
+    run_world(1, scenario)
+
+
+def test_a_failing_start_hook_starts_the_container_again():
+    async def scenario(world):
+        pod = simple_pod("web", image="mute")
+        pod.spec.containers[0].lifecycle.postStart.exec.command.append("false")
+        await world.client.create(pod)
+        pod = await world.until_object(Pod, "web", lambda pod: restarts(pod) >= 1)
+        events = [event.reason for event in (await world.client.list(Event)).items]
+        assert "FailedPostStartHook" in events
+        assert not ready(pod)
+
+    run_world(1, scenario, stages=STAGES)
