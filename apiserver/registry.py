@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from apiserver.auth.user import RequestContext
 from apiserver.registry_deleting import Deleter, DeleteResult
 from apiserver.registry_errors import translated
-from apiserver.registry_objects import ApiObject, Item, object_maker
+from apiserver.registry_objects import Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
 from apiserver.registry_scale import Scaler
 from apiserver.registry_tokens import Tokens
@@ -205,8 +205,3 @@ class Registry:
     ) -> Status:
         """See `Writer.bind`."""
         return await self._writer.bind(resources.by_message(Pod), namespace, name, binding, options)
-
-
-def object_for(cached: ApiObject, row: Resource) -> Item:
-    """A cached object in a row's version; made once."""
-    return cached.view(row)

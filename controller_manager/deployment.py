@@ -12,7 +12,7 @@ from typing import Any
 
 from controller_manager import deployment_status as progress
 from controller_manager import rollout
-from controller_manager.podstate import is_active, owner_reference
+from controller_manager.podstate import is_active, keys_selecting, owner_reference
 from controller_manager.rollout import REVISION, ReplicaSet
 from podyard.api import codec, meta, selectors
 from podyard.api.types import Key, Pod, apps_v1, copy_of
@@ -215,14 +215,7 @@ def _keys_of_pod(old: Any, new: Any, view: View) -> list[Key]:
 
 def _keys_of_set(old: Any, new: Any, view: View) -> list[Key]:
     """An orphan set may be someone's."""
-    entry = new if new is not None else old
-    if meta.controller_of(entry.metadata) is not None:
-        return []
-    return [
-        Key(deployment.metadata.namespace, deployment.metadata.name)
-        for deployment in view.list(Deployment, entry.metadata.namespace)
-        if selectors.from_message(deployment.spec.selector).matches(entry.metadata.labels)
-    ]
+    return keys_selecting(new if new is not None else old, Deployment, view)
 
 
 DEPLOYMENT = ControllerSpec(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from podyard.api import meta
-from podyard.api.types import Pod
+from podyard.api import meta, selectors
+from podyard.api.types import Key, Pod
+from podyard.control.view import View
 
 
 def is_active(pod: Pod) -> bool:
@@ -48,3 +49,14 @@ def owner_reference(owner: Any, api_version: str, kind: str) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def keys_selecting(orphan: Any, kind: Any, view: View) -> list[Key]:
+    """Objects of a kind that an orphan may belong to: those of its namespace that select it."""
+    if meta.controller_of(orphan.metadata) is not None:
+        return []
+    return [
+        Key(owner.metadata.namespace, owner.metadata.name)
+        for owner in view.list(kind, orphan.metadata.namespace)
+        if selectors.from_message(owner.spec.selector).matches(orphan.metadata.labels)
+    ]

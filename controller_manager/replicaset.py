@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from controller_manager.podstate import available_in_s, is_active, is_ready, owner_reference, ready_since_s
+from controller_manager.podstate import (
+    available_in_s,
+    is_active,
+    is_ready,
+    keys_selecting,
+    owner_reference,
+    ready_since_s,
+)
 from podyard.api import codec, meta, selectors
 from podyard.api.types import Key, Pod, apps_v1, copy_of
 from podyard.control.actions import Action, Actions, Announced, Create, Delete, Patch, RequeueAfter, Update
@@ -170,14 +177,7 @@ def _status(
 
 def _keys_of_pod(old: Any, new: Any, view: View) -> list[Key]:
     """An orphan may be someone's: every set of its namespace that selects it looks."""
-    pod = new if new is not None else old
-    if meta.controller_of(pod.metadata) is not None:
-        return []
-    return [
-        Key(owner.metadata.namespace, owner.metadata.name)
-        for owner in view.list(ReplicaSet, pod.metadata.namespace)
-        if selectors.from_message(owner.spec.selector).matches(pod.metadata.labels)
-    ]
+    return keys_selecting(new if new is not None else old, ReplicaSet, view)
 
 
 REPLICASET = ControllerSpec(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kubelet.runtime.base import Runtime, RuntimeFailure
+from podyard.api import times
 from podyard.base import clock, ids
 from podyard.base.backoff import Backoff
 
@@ -86,10 +87,7 @@ def invalid_reference(image: str) -> str | None:
 
 def go_duration(seconds: float) -> str:
     """345ms, 1.204s, 1m2.5s: as event texts show durations."""
-    if seconds < 1:
-        return f"{round(seconds * 1000)}ms"
-    minutes, rest = divmod(round(seconds, 3), 60)
-    return f"{int(minutes)}m{rest:g}s" if minutes else f"{rest:g}s"
+    return times.duration_text(round(seconds * 1000) * 10**6)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kubelet.podspec import container_hash, spec_grace_s
 from kubelet.probes import Health, doom, doom_grace_s, failed_kind
 from kubelet.runtime.base import CREATED, EXITED, RUNNING, UNKNOWN, ObservedPod, RuntimeContainer, Sandbox
+from podyard.api import times
 from podyard.api.types import Container, Pod
 
 # Upstream: crash loop back-off of a container, and after how long a good run forgives it.
@@ -303,19 +304,13 @@ def _restart(
         due_s = latest.finished_at_s + known.delay_s
         if now_s < due_s:
             where = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
-            after = _go_seconds(known.delay_s)
+            after = times.duration_text(int(known.delay_s) * 10**9)
             text = f"back-off {after} restarting failed container={container.name} pod={where}"
             event = f"Back-off restarting failed container {container.name} in pod {where}"
             return [Hold(container.name, Waiting("CrashLoopBackOff", text), event)], due_s
     delay_s = RESTART_BASE_S if known is None else min(known.delay_s * 2, RESTART_CAP_S)
     backoff = RestartBackoff(delay_s, now_s)
     return [StartContainer(container.name, latest.attempt + 1, sandbox.id, backoff)], None
-
-
-def _go_seconds(seconds: float) -> str:
-    """10s, 1m20s, 5m0s: so Go prints durations."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def _superfluous(observed: ObservedPod) -> list[Action]:

@@ -187,11 +187,7 @@ class PodWorker:
         due_s = clock.now_s() + _RESYNC_S * (1 + 0.5 * ids.jitter())
         if wake_at_s is not None:
             due_s = min(due_s, wake_at_s)
-        timer = clock.call_at(due_s, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
+        await clock.wait(self._wake, due_s)
 
     async def _step(self, background: Background) -> float | None:
         """One look at the pod; answers when to look again at the latest."""

@@ -142,13 +142,7 @@ class Scheduler:
             if len(self._queue):
                 await clock.sleep(0)
                 continue
-            due_s = self._queue.next_due_s()
-            timer = None if due_s is None else clock.call_at(due_s, self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            await clock.wait(self._wake, self._queue.next_due_s())
 
     def _decide(self, background: Background, waiting: Waiting) -> None:
         pod, nodes = waiting.pod, list(self._cache.nodes())

@@ -521,11 +521,6 @@ def invalid(path: str, value: Any, detail: str) -> StatusCause:
     return _cause(CAUSE_INVALID, path, f"Invalid value: {shown(value)}", detail)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> StatusCause:
-    """A value of the wrong type."""
-    return _cause(CAUSE_TYPE_INVALID, path, f"Invalid value: {shown(value)}", detail)
-
-
 def not_supported(path: str, value: Any, allowed: Iterable[str]) -> StatusCause:
     """A value outside its enumeration."""
     choices = ", ".join(go_quote(choice) for choice in sorted(allowed))

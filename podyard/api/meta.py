@@ -15,12 +15,6 @@ def time_of(seconds: float) -> Time:
     return Time(seconds=math.floor(seconds), nanos=0)
 
 
-def micro_time_of(seconds: float) -> MicroTime:
-    """A MicroTime, cut to whole microseconds."""
-    micros = math.floor(seconds * 1_000_000 + 1e-3)
-    return MicroTime(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
-
-
 def is_zero_time(moment: Time | MicroTime) -> bool:
     """Whether no time is set."""
     return not (moment.HasField("seconds") or moment.HasField("nanos"))

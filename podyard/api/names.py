@@ -16,7 +16,6 @@ LABEL_VALUE_MAX = 63
 QUALIFIED_NAME_MAX = 63
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED})?"
@@ -54,18 +53,6 @@ def dns_label_problems(value: str) -> list[str]:
             "and must start and end with an alphanumeric character"
         )
         problems.append(_regex_text(text, _DNS_LABEL, "my-name", "123-abc"))
-    return problems
-
-
-def dns_1035_problems(value: str) -> list[str]:
-    """RFC 1035 label (Service names)."""
-    problems = [_max_length(DNS_LABEL_MAX)] if len(value) > DNS_LABEL_MAX else []
-    if not _matches(_DNS_1035, value):
-        text = (
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with "
-            "an alphabetic character, and end with an alphanumeric character"
-        )
-        problems.append(_regex_text(text, _DNS_1035, "my-name", "abc-123"))
     return problems
 
 

@@ -132,11 +132,6 @@ def from_value(value: int, notation: str = DECIMAL_SI) -> Amount:
     return Amount(value * NANOS, notation)
 
 
-def from_milli(milli: int, notation: str = DECIMAL_SI) -> Amount:
-    """Thousandths as an amount."""
-    return Amount(milli * (NANOS // 1000), notation)
-
-
 def total(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, Amount]:
     """Sums resource lists name by name."""
     sums: dict[str, Amount] = {}

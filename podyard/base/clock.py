@@ -191,6 +191,16 @@ async def sleep(delay_s: float) -> None:
         handle.cancel()
 
 
+async def wait(event: asyncio.Event, due_s: float | None = None) -> None:
+    """Waits for an event, which is set at the cluster time `due_s` at the latest; None waits for it alone."""
+    timer = None if due_s is None else call_at(due_s, event.set)
+    try:
+        await event.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
 def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -172,13 +172,7 @@ class Controller:
                     self._wake.set()
                 return key
             self._wake.clear()
-            due_s = self._queue.next_due_s()
-            timer = None if due_s is None else clock.call_at(due_s, self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            await clock.wait(self._wake, self._queue.next_due_s())
 
     async def _reconcile(self, key: Key) -> None:
         structlog.contextvars.bind_contextvars(reconcile_id=ids.hex_id(8))
