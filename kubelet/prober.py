@@ -57,8 +57,12 @@ class PodProber:
         """What is known of a container."""
         return self._health.get(container_id, Health())
 
-    def follow(self, pod: Pod, observed: ObservedPod, *, ending: bool) -> None:
-        """Probes what runs now, and nothing else; a pod that ends keeps only its readiness probes."""
+    def follow(self, pod: Pod, observed: ObservedPod, address: str, *, ending: bool) -> None:
+        """Probes what runs now, and nothing else; a pod that ends keeps only its readiness probes.
+
+        Args:
+            address: of the pod, as its node reaches it.
+        """
         running = {c.id for c in observed.containers if c.state == RUNNING}
         for container_id in [known for known in self._tasks if known not in running]:
             self._stop(container_id, KINDS)
@@ -72,7 +76,7 @@ class PodProber:
         for container in pod.spec.containers:
             latest = next(iter(observed.of(container.name)), None)
             if latest is not None and latest.id in running and latest.id not in self._tasks:
-                self._begin(pod, container, latest, _address(pod, observed))
+                self._begin(pod, container, latest, address)
 
     def _begin(self, pod: Pod, container: Container, latest: RuntimeContainer, address: str) -> None:
         wanted = [(kind, probe) for kind in KINDS if (probe := probe_of(container, kind)) is not None]
@@ -133,11 +137,6 @@ class PodProber:
         if now != before:
             self._health[container_id] = now
             self._wake()
-
-
-def _address(pod: Pod, observed: ObservedPod) -> str:
-    addresses = observed.sandbox.ips if observed.sandbox else ()
-    return addresses[0] if addresses else pod.status.hostIP or "127.0.0.1"
 
 
 def _was_started(pod: Pod, container_id: str) -> bool:

@@ -231,7 +231,7 @@ class PodWorker:
         self._last_words = {ident: text for ident, text in self._last_words.items() if ident in known}
         self._memory.killing &= known
         if self.pod is not None and self._prober is not None:
-            self._prober.follow(self.pod, self.observed, ending=self.ending)
+            self._prober.follow(self.pod, self.observed, self._address(self.observed), ending=self.ending)
         return self.observed
 
     async def _with_last_words(self, container: RuntimeContainer) -> RuntimeContainer:

@@ -135,7 +135,7 @@ async def test_readiness_follows_the_probe_and_wakes_the_worker():
         )
         began_s = clock.now_s()
         pod = pod_with(readiness=probe(initialDelaySeconds=5, periodSeconds=2, failureThreshold=1))
-        prober.follow(pod, running(pod), ending=False)
+        prober.follow(pod, running(pod), "10.244.0.2", ending=False)
         await clock.sleep(20)
         assert prober.health("c1") == Health(ready=True)
     assert script.asked_at_s[0] - began_s == pytest.approx(5, abs=0.1)
@@ -152,7 +152,7 @@ async def test_liveness_waits_for_the_startup_probe():
             startup=probe(periodSeconds=10, failureThreshold=30),
             liveness=probe(periodSeconds=5, failureThreshold=2),
         )
-        prober.follow(pod, running(pod), ending=False)
+        prober.follow(pod, running(pod), "10.244.0.2", ending=False)
         await clock.sleep(9)
         assert prober.health("c1") == Health()
         await clock.sleep(30)
@@ -165,10 +165,10 @@ async def test_a_restarted_container_is_probed_anew():
     async with Background() as background:
         prober = PodProber(script, background, {}, lambda: None, lambda *event: None)
         pod = pod_with(readiness=probe())
-        prober.follow(pod, running(pod, "c1"), ending=False)
+        prober.follow(pod, running(pod, "c1"), "10.244.0.2", ending=False)
         await clock.sleep(1)
         assert prober.health("c1").ready
-        prober.follow(pod, running(pod, "c2"), ending=False)
+        prober.follow(pod, running(pod, "c2"), "10.244.0.2", ending=False)
         assert prober.health("c1") == Health()
         assert prober.health("c2") == Health()
         await clock.sleep(1)
