@@ -166,7 +166,7 @@ class CriRuntime:
             if failure.code == "NOT_FOUND":
                 return None  # removed between the list and this question
             raise
-        return _container_of(item.pod_sandbox_id, answer.status)
+        return container_of(item.pod_sandbox_id, answer.status)
 
     async def run_sandbox(self, spec: SandboxSpec) -> str:
         request = cri.RunPodSandboxRequest(config=_sandbox_config(spec), runtime_handler=spec.runtime_handler)
@@ -316,7 +316,11 @@ def _listed_container(item: cri.Container) -> RuntimeContainer:
     )
 
 
-def _container_of(sandbox_id: str, status: cri.ContainerStatus) -> RuntimeContainer:
+def container_of(sandbox_id: str, status: cri.ContainerStatus) -> RuntimeContainer:
+    """What CRI says of a container, in seconds; never one that ended before it started."""
+    # containerd notes the start once its shim has answered: a container that ends at once may have
+    # ended, by the shim's own note, before that.
+    started_at = min(status.started_at, status.finished_at or status.started_at)
     return RuntimeContainer(
         id=status.id,
         sandbox_id=sandbox_id,
@@ -325,7 +329,7 @@ def _container_of(sandbox_id: str, status: cri.ContainerStatus) -> RuntimeContai
         attempt=status.metadata.attempt,
         state=_STATES[status.state],
         created_at_s=status.created_at / _NANOS,
-        started_at_s=status.started_at / _NANOS,
+        started_at_s=started_at / _NANOS,
         finished_at_s=status.finished_at / _NANOS,
         exit_code=status.exit_code,
         reason=status.reason,
