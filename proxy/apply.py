@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from podyard.base import clock, log
+from proxy import flows
+from proxy.flows import Flow
 from proxy.model import RouteChanges
 from proxy.ruleset import TABLE
 
@@ -36,10 +40,17 @@ async def run_nft(text: str) -> None:
         raise ApplyError(problem.decode(errors="replace").strip())
 
 
-async def table_present() -> bool:
-    """Whether our table is there: someone may have flushed the rules."""
-    code, _, _ = await _run("nft", "list", "table", "ip", TABLE)
-    return code == 0
+async def rules_present() -> bool:
+    """Whether our rules are there: someone may have flushed them."""
+    code, out, _ = await _run("nft", "list", "chain", "ip", TABLE, "services")
+    return code == 0 and b"@service_ips" in out
+
+
+async def present_table() -> dict[str, Any]:
+    """Our table as nft's JSON says it; empty when there is none."""
+    code, out, _ = await _run("nft", "-j", "list", "table", "ip", TABLE)
+    found: dict[str, Any] = json.loads(out) if code == 0 else {}
+    return found
 
 
 async def _run(*argv: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
@@ -59,9 +70,22 @@ async def _run(*argv: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
     return process.returncode or 0, out, err
 
 
-async def forget_flows(address: str, backend: str) -> None:
-    """Drops the kernel's memory of UDP flows to a backend that is gone; none there is fine."""
-    code, _, problem = await _run("conntrack", "-D", "-p", "udp", "--orig-dst", address, "--dst-nat", backend)
+async def present_flows() -> set[Flow]:
+    """The UDP flows that the kernel remembers.
+
+    Raises:
+        ApplyError: the kernel could not be asked.
+    """
+    code, out, problem = await _run("conntrack", "-L", "-p", "udp", "-f", "ipv4")
+    if code:
+        raise ApplyError(problem.decode(errors="replace").strip())
+    return flows.parsed(out.decode())
+
+
+async def forget(flow: Flow) -> None:
+    """Drops the kernel's memory of flows; none there is fine."""
+    ends = ("--orig-dst", flow.address, "--orig-port-dst", str(flow.port), "--reply-src", flow.answered_by)
+    code, _, problem = await _run("conntrack", "-D", "-p", "udp", "-f", "ipv4", *ends)
     # 1 means that nothing matched.
     if code not in (0, 1):
         _LOGGER.warning("flows not dropped", error=problem.decode(errors="replace").strip())
@@ -128,6 +152,17 @@ def hold_address(address: str) -> None:
         if any(entry.get_attr("IFA_ADDRESS") == address for entry in kernel.get_addr(family=2, index=index)):
             return
         kernel.addr("replace", index=index, address=address, prefixlen=32)
+
+
+def own_addresses() -> frozenset[str]:
+    """Addresses of this node but for the loopback's own.
+
+    Raises:
+        ApplyError: the kernel could not be asked.
+    """
+    with _kernel() as kernel:
+        found = {entry.get_attr("IFA_ADDRESS") for entry in kernel.get_addr(family=2)}
+    return frozenset(address for address in found if address and not address.startswith("127."))
 
 
 def keep_unreachable(cidr: str) -> None:

@@ -2,7 +2,7 @@
 
 It listens on the cluster's DNS address, which each node holds on its loopback, so a pod's question
 never leaves its node and no pod of DNS can be lost. What is not ours goes to the node's own
-resolver; its answers are passed on unchanged.
+resolver, over UDP or TCP as it came; its answers are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
 
 import dns.exception
@@ -18,23 +19,34 @@ import dns.flags
 import dns.message
 import dns.name
 import dns.rcode
-import dns.rdataclass
-import dns.rdatatype
-import dns.reversename
-import dns.rrset
 
 from podyard.base import clock, ids, log, metrics
 from podyard.base.run import Background
-from proxy.zone import Answer, Srv, Zone
+from proxy.dns_answers import Response, cut, failure, respond, turned, turns, udp_limit
+from proxy.zone import Zone
 
 _LOGGER = log.get_logger("proxy.dns")
-TTL_S = 5
 _FORWARD_TIMEOUT_S = 3.0
 _FORWARDS_AT_ONCE = 200
+_FORWARDS_BOUND = 1_000
+_STREAMS_BOUND = 500
 _CACHE_BOUND = 10_000
-_MAX_UDP_BYTES = 1232
+# Orders in which the same addresses are kept in the cache.
+_TURNS_BOUND = 8
 _TCP_IDLE_S = 10.0
+_HEADER_BYTES = 12
 _QUESTIONS = metrics.counter("podyard_dns_requests_total", "DNS questions by outcome", ("outcome",))
+
+
+@dataclass(slots=True)
+class _Cached:
+    """Answers to one question without their ids, in the orders they are shown one after another."""
+
+    limit: int
+    orders: int
+    first: int
+    wires: list[bytes] = field(default_factory=list)
+    shown: int = 0
 
 
 class DnsServer:
@@ -49,8 +61,10 @@ class DnsServer:
         self._zone = zone
         self._upstream = upstream
         self._cached_zone: Zone | None = None
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
         self._forwards = asyncio.Semaphore(_FORWARDS_AT_ONCE)
+        self._waiting = 0
+        self._streams = 0
         self.port = 0
 
     async def run(self, host: str, port: int, ready: asyncio.Event | None = None) -> None:
@@ -70,60 +84,123 @@ class DnsServer:
                 transport.close()
                 server.close()
 
-    def answer(self, wire: bytes) -> bytes | None:
-        """The answer from the zone or the cache; None when the question must be forwarded.
+    def answer(self, wire: bytes, *, stream: bool = False) -> bytes | None:
+        """The answer from the zone or the cache; None when someone else must be asked.
 
-        A message that is no question gets FORMERR, or nothing when even its id is missing.
+        A message that is no question gets FORMERR, or nothing when not even its header is whole or it is an
+        answer itself.
+
+        Args:
+            stream: it came over TCP, so its answer may be of any length.
         """
         zone = self._zone()
         if zone is not self._cached_zone:
             self._cached_zone = zone
             self._cache.clear()
-        cached = self._cache.get(wire[2:])
-        if cached is not None:
+        known = self._cache.get(wire[2:])
+        if known is not None and len(known.wires) == known.orders:
             _QUESTIONS.labels("cached").inc()
-            return wire[:2] + cached
+            known.shown = (known.shown + 1) % known.orders
+            return _fitting(wire[:2] + known.wires[known.shown], known.limit, stream=stream)
+        if len(wire) < _HEADER_BYTES or wire[2] & 0x80:
+            return b""
         try:
             query = dns.message.from_wire(wire)
+            made = respond(query, zone)
         except dns.exception.DNSException:
             _QUESTIONS.labels("malformed").inc()
-            return wire[:2] + b"\x80\x01" + b"\0" * 8 if len(wire) >= 2 else b""
-        made = _respond(query, zone)
-        if made is None:
+            return wire[:2] + b"\x80\x01" + b"\0" * 8
+        if made is None or made.pending is not None:
             return None
         _QUESTIONS.labels("answered").inc()
-        response = made.to_wire(max_size=65535)
-        self._cache[wire[2:]] = response[2:]
+        if known is None:
+            known = self._remember(wire, query, made)
+        message = turned(made.message, known.first + len(known.wires))
+        response = _rendered(message)
+        known.wires.append(response[2:])
+        return _fitting(response, known.limit, stream=stream)
+
+    def _remember(self, wire: bytes, query: dns.message.Message, made: Response) -> _Cached:
+        orders = turns(made.message)
+        known = _Cached(udp_limit(query), min(orders, _TURNS_BOUND), ids.choice_index(orders))
+        self._cache[wire[2:]] = known
         if len(self._cache) > _CACHE_BOUND:
             self._cache.popitem(last=False)
-        return response
+        return known
 
-    async def forward(self, wire: bytes) -> bytes:
-        """Asks the node's resolver; SERVFAIL when it does not answer."""
-        _QUESTIONS.labels("forwarded").inc()
+    async def ask_elsewhere(self, wire: bytes, *, stream: bool = False) -> bytes:
+        """The answer where `answer` has none: from the node's resolver, with what is ours."""
+        query = dns.message.from_wire(wire)
+        made = respond(query, self._zone())
+        if made is None:
+            response = await self.forward(wire, stream=stream)
+        else:
+            if made.pending is not None:
+                rest = dns.message.make_query(made.pending, query.question[0].rdtype)
+                await self._complete(made.message, rest)
+            response = _rendered(made.message)
+        return _fitting(response, udp_limit(query), stream=stream)
+
+    async def _complete(self, message: dns.message.Message, rest: dns.message.Message) -> None:
+        """Adds what the resolver knows of the name that ours is another name of."""
         try:
-            async with self._forwards, clock.real_timeout(_FORWARD_TIMEOUT_S):
-                return await _ask(self._upstream, wire)
-        except (TimeoutError, OSError) as error:
+            found = dns.message.from_wire(await self.forward(rest.to_wire(), stream=False))
+            if found.flags & dns.flags.TC:
+                found = dns.message.from_wire(await self.forward(rest.to_wire(), stream=True))
+        except dns.exception.DNSException as error:
+            _LOGGER.debug("the resolver's answer is malformed", error=repr(error))
+            message.set_rcode(dns.rcode.SERVFAIL)
+            return
+        message.answer.extend(found.answer)
+        if found.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            message.set_rcode(dns.rcode.SERVFAIL)
+
+    async def forward(self, wire: bytes, *, stream: bool) -> bytes:
+        """Asks the node's resolver as we were asked; SERVFAIL when it does not answer."""
+        _QUESTIONS.labels("forwarded").inc()
+        if self._waiting >= _FORWARDS_BOUND:
+            _QUESTIONS.labels("failed").inc()
+            return failure(wire)
+        self._waiting += 1
+        try:
+            async with clock.real_timeout(_FORWARD_TIMEOUT_S), self._forwards:
+                return await (_ask_stream if stream else _ask)(self._upstream, wire)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             _LOGGER.debug("forwarding failed", error=repr(error))
             _QUESTIONS.labels("failed").inc()
-            return wire[:2] + b"\x81\x82" + wire[4:6] + b"\0" * 6 + wire[12:]
+            return failure(wire)
+        finally:
+            self._waiting -= 1
 
     async def _serve_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams += 1
         try:
-            while True:
+            while self._streams <= _STREAMS_BOUND:
                 async with clock.real_timeout(_TCP_IDLE_S):
                     size = struct.unpack(">H", await reader.readexactly(2))[0]
                     wire = await reader.readexactly(size)
-                response = self.answer(wire)
+                response = self.answer(wire, stream=True)
                 if response is None:
-                    response = await self.forward(wire)
-                writer.write(struct.pack(">H", len(response)) + response)
-                await writer.drain()
+                    response = await self.ask_elsewhere(wire, stream=True)
+                if not response:
+                    return
+                async with clock.real_timeout(_TCP_IDLE_S):
+                    writer.write(struct.pack(">H", len(response)) + response)
+                    await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # the client is done
         finally:
+            self._streams -= 1
             writer.close()
+
+
+def _rendered(message: dns.message.Message) -> bytes:
+    # The order is ours to choose; the library would shuffle.
+    return message.to_wire(max_size=65535, prefer_truncation=True, want_shuffle=False)
+
+
+def _fitting(response: bytes, limit: int, *, stream: bool) -> bytes:
+    return response if stream or len(response) <= limit else cut(response, limit)
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -138,97 +215,23 @@ class _Datagrams(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         response = self._server.answer(data)
         if response is None:
-            self._background.start(self._forward(data, addr))
+            self._background.start(self._ask_elsewhere(data, addr))
         elif response:
-            self._send(response, data, addr)
+            self._send(response, addr)
 
-    async def _forward(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._send(await self._server.forward(data), data, addr)
+    async def _ask_elsewhere(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._send(await self._server.ask_elsewhere(data), addr)
 
-    def _send(self, response: bytes, query: bytes, addr: tuple[str, int]) -> None:
+    def _send(self, response: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None
-        if len(response) > _limit(query):
-            # Truncated: the client asks again over TCP.
-            response = (
-                response[:2]
-                + bytes((response[2] | 0x02, response[3]))
-                + query[4:6]
-                + b"\0" * 6
-                + _question(query)
-            )
         self._transport.sendto(response, addr)
 
     def error_received(self, exc: Exception) -> None:
         _LOGGER.debug("datagram refused", error=repr(exc))
 
 
-def _limit(query: bytes) -> int:
-    """How long an answer the client takes: 512 bytes unless it speaks EDNS."""
-    return _MAX_UDP_BYTES if query[10:12] != b"\0\0" else 512
-
-
-def _question(query: bytes) -> bytes:
-    end = 12
-    while end < len(query) and query[end]:
-        end += query[end] + 1
-    return query[12 : end + 5]
-
-
-def _respond(query: dns.message.Message, zone: Zone) -> dns.message.Message | None:
-    """The answer to a question of ours, None when it is not."""
-    if len(query.question) != 1:
-        response = dns.message.make_response(query)
-        response.set_rcode(dns.rcode.FORMERR)
-        return response
-    question = query.question[0]
-    name = question.name.to_text(omit_final_dot=True).lower()
-    kind = dns.rdatatype.to_text(question.rdtype)
-    if zone.covers(name):
-        found = zone.lookup(name, kind)
-    elif kind == "PTR" and name.endswith(".in-addr.arpa"):
-        found = zone.pointer(dns.reversename.to_address(question.name))
-        if not found.exists:
-            return None
-    else:
-        return None
-    response = dns.message.make_response(query)
-    response.flags |= dns.flags.AA | dns.flags.RA
-    _fill(response, question, found, kind, zone)
-    return response
-
-
-def _fill(
-    response: dns.message.Message, question: dns.rrset.RRset, found: Answer, kind: str, zone: Zone
-) -> None:
-    owner = question.name
-    if found.records:
-        shown_kind = "CNAME" if found.cname else kind
-        data = [_data(record, shown_kind) for record in found.records]
-        response.answer.append(dns.rrset.from_text_list(owner, TTL_S, "IN", shown_kind, data))
-        for record in found.records:
-            if isinstance(record, Srv):
-                targets = zone.lookup(record.target, "A").records
-                if targets:
-                    extra = dns.rrset.from_text_list(f"{record.target}.", TTL_S, "IN", "A", list(targets))
-                    response.additional.append(extra)
-        return
-    if not found.exists:
-        response.set_rcode(dns.rcode.NXDOMAIN)
-    # How long nothing may be remembered: as long as something.
-    soa = f"ns.dns.{zone.domain}. hostmaster.{zone.domain}. 1 7200 1800 86400 {TTL_S}"
-    response.authority.append(dns.rrset.from_text(f"{zone.domain}.", TTL_S, "IN", "SOA", soa))
-
-
-def _data(record: object, kind: str) -> str:
-    if isinstance(record, Srv):
-        return f"0 100 {record.port} {record.target}."
-    if kind in ("CNAME", "PTR"):
-        return f"{record}."
-    return f'"{record}"' if kind == "TXT" else str(record)
-
-
 async def _ask(upstream: tuple[str, int], wire: bytes) -> bytes:
-    """One question to a resolver, by UDP; a truncated answer is passed on: the client knows what to do."""
+    """One question to a resolver, by UDP; a cut answer is passed on: the client then asks over TCP."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()
 
@@ -249,3 +252,15 @@ async def _ask(upstream: tuple[str, int], wire: bytes) -> bytes:
         return wire[:2] + (await answer)[2:]
     finally:
         transport.close()
+
+
+async def _ask_stream(upstream: tuple[str, int], wire: bytes) -> bytes:
+    """One question to a resolver, by TCP."""
+    reader, writer = await asyncio.open_connection(*upstream)
+    try:
+        writer.write(struct.pack(">H", len(wire)) + wire)
+        await writer.drain()
+        size = struct.unpack(">H", await reader.readexactly(2))[0]
+        return wire[:2] + (await reader.readexactly(size))[2:]
+    finally:
+        writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from podyard.base import clock
 from podyard.base.config import TlsFiles
 from podyard.base.health import HealthServer
 from podyard.base.run import Background
@@ -14,6 +15,9 @@ from proxy import apply
 from proxy.dns_server import DnsServer
 from proxy.model import Network
 from proxy.shell import Proxy
+
+# As long as CoreDNS waits for its first names.
+_NAMES_WAIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,19 @@ async def main(config: Config, stop: asyncio.Event) -> None:
     try:
         async with Background() as background:
             background.start(proxy.run(), name="proxy")
-            background.start(names.run(config.dns_address, config.dns_port), name="dns")
+            background.start(_serve_names(proxy, names, config), name="dns")
             await stop.wait()
     finally:
         await health.stop()
         await figures.stop()
         await transport.close()
+
+
+async def _serve_names(proxy: Proxy, names: DnsServer, config: Config) -> None:
+    """Serves once the names are known; after a while also without, for those that are not the cluster's."""
+    try:
+        async with clock.real_timeout(_NAMES_WAIT_S):
+            await proxy.named.wait()
+    except TimeoutError:
+        pass
+    await names.run(config.dns_address, config.dns_port)

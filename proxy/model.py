@@ -15,6 +15,7 @@ from typing import Any
 from podyard.api.types import EndpointSlice, Node, Service
 
 SERVICE_NAME = "kubernetes.io/service-name"
+OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +42,38 @@ class Balanced:
 
     Attributes:
         key: namespace/name:port, unique.
-        addresses: the cluster address and the external ones.
+        address: the cluster address.
+        external: addresses from outside: external ones and those of load balancers.
         node_port: 0 for none.
-        inside: backends for connections to the addresses from inside the cluster.
-        outside: backends for connections from outside, to the node port too.
-        outside_local: connections from outside keep their source address.
+        everywhere: backends of the whole cluster: the ready ones, else those that still serve while they end.
+        here: the same among this node's own backends, for the policies that ask for Local.
+        inside_local: connections to the cluster address stay on their node.
+        outside_local: connections from outside stay on their node and keep their source address.
         affinity_s: how long a client stays with its backend; 0 for not at all.
+        serving: addresses that still serve: flows to others are stale.
     """
 
     key: str
     protocol: str
     port: int
-    addresses: tuple[str, ...]
+    address: str
+    external: tuple[str, ...]
     node_port: int
-    inside: tuple[Backend, ...]
-    outside: tuple[Backend, ...]
+    everywhere: tuple[Backend, ...]
+    here: tuple[Backend, ...]
+    inside_local: bool
     outside_local: bool
     affinity_s: int
-    # There are backends, but the policy lets none of them serve here: silence rather than refusal.
-    inside_elsewhere: bool = False
-    outside_elsewhere: bool = False
+    serving: frozenset[str] = frozenset()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.address, *self.external)
+
+    @property
+    def has_outside(self) -> bool:
+        """Whether anything leads here from outside."""
+        return bool(self.external or self.node_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +124,12 @@ def desired(
 
 
 def is_balanced(service: Service) -> bool:
-    """Whether connections to the Service are translated: not headless, not a mere name."""
+    """Whether we translate connections to it: not headless, not a mere name, no other proxy's."""
     return (
         bool(service.spec.clusterIP)
         and service.spec.clusterIP != "None"
         and service.spec.type != "ExternalName"
+        and OTHER_PROXY not in service.metadata.labels
     )
 
 
@@ -124,48 +138,58 @@ def _service(service: Service, slices: Sequence[EndpointSlice], own_name: str) -
     affinity_s = (
         spec.sessionAffinityConfig.clientIP.timeoutSeconds if spec.sessionAffinity == "ClientIP" else 0
     )
-    ingress = [entry.ip for entry in service.status.loadBalancer.ingress if entry.ip]
-    addresses = tuple(dict.fromkeys([spec.clusterIP, *spec.externalIPs, *ingress]))
+    # A balancer of mode Proxy delivers to the node port: its address must not be short-cut.
+    ingress = [
+        entry.ip for entry in service.status.loadBalancer.ingress if entry.ip and entry.ipMode != "Proxy"
+    ]
+    external = tuple(dict.fromkeys([*spec.externalIPs, *ingress]))
+    outer = spec.type in ("NodePort", "LoadBalancer")
     for port in spec.ports:
-        every = _backends(slices, port.name, own_name)
-        inside = _by_policy(every, spec.internalTrafficPolicy)
-        outside = _by_policy(every, spec.externalTrafficPolicy)
+        endpoints = list(_endpoints(slices, port.name, own_name))
         yield Balanced(
             key=f"{service.metadata.namespace}/{service.metadata.name}:{port.name}",
             protocol=(port.protocol or "TCP").lower(),
             port=port.port,
-            addresses=addresses,
-            node_port=port.nodePort if spec.type in ("NodePort", "LoadBalancer") else 0,
-            inside=inside,
-            outside=outside,
-            outside_local=spec.externalTrafficPolicy == "Local",
+            address=spec.clusterIP,
+            external=external,
+            node_port=port.nodePort if outer else 0,
+            everywhere=_chosen(endpoints),
+            here=_chosen([entry for entry in endpoints if entry.backend.local]),
+            inside_local=spec.internalTrafficPolicy == "Local",
+            outside_local=(outer or bool(external)) and spec.externalTrafficPolicy == "Local",
             affinity_s=affinity_s,
-            inside_elsewhere=bool(every) and not inside,
-            outside_elsewhere=bool(every) and not outside,
+            serving=frozenset(entry.backend.address for entry in endpoints if entry.serving),
         )
 
 
-def _backends(slices: Sequence[EndpointSlice], port_name: str, own_name: str) -> tuple[Backend, ...]:
-    """Ready endpoints; when none is ready, those that still serve while they end."""
-    ready: set[Backend] = set()
-    ending: set[Backend] = set()
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    backend: Backend
+    ready: bool
+    serving: bool
+    ending: bool
+
+
+def _endpoints(slices: Sequence[EndpointSlice], port_name: str, own_name: str) -> Iterable[_Endpoint]:
     for entry in slices:
         number = next((port.port for port in entry.ports if port.name == port_name), 0)
         if not number:
             continue
         for endpoint in entry.endpoints:
             conditions = endpoint.conditions
-            local = endpoint.nodeName == own_name
-            found = {Backend(address, number, local) for address in endpoint.addresses}
-            if not conditions.HasField("ready") or conditions.ready:
-                ready |= found
-            elif conditions.serving and conditions.terminating:
-                ending |= found
-    return tuple(sorted(ready or ending))
+            for address in endpoint.addresses:
+                yield _Endpoint(
+                    Backend(address, number, endpoint.nodeName == own_name),
+                    ready=not conditions.HasField("ready") or conditions.ready,
+                    serving=not conditions.HasField("serving") or conditions.serving,
+                    ending=conditions.terminating,
+                )
 
 
-def _by_policy(every: tuple[Backend, ...], policy: str) -> tuple[Backend, ...]:
-    return tuple(backend for backend in every if backend.local) if policy == "Local" else every
+def _chosen(endpoints: Sequence[_Endpoint]) -> tuple[Backend, ...]:
+    """Ready ones; when none is ready, those that still serve while they end."""
+    ready = {entry.backend for entry in endpoints if entry.ready}
+    return tuple(sorted(ready or {entry.backend for entry in endpoints if entry.serving and entry.ending}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +209,3 @@ def route_changes(wanted: Desired, present: dict[str, str]) -> RouteChanges:
     routes = dict(wanted.routes)
     replace = tuple(sorted(entry for entry in routes.items() if present.get(entry[0]) != entry[1]))
     return RouteChanges(replace, tuple(sorted(cidr for cidr in present if cidr not in routes)))
-
-
-def stale_flows(old: Desired | None, new: Desired) -> list[tuple[str, str]]:
-    """(Service address, backend address) of UDP flows whose backend is gone: the kernel would keep them."""
-    if old is None:
-        return []
-    now = {item.key: item for item in new.services}
-    found: set[tuple[str, str]] = set()
-    for item in old.services:
-        if item.protocol != "udp":
-            continue
-        after = now.get(item.key)
-        gone = {b.address for b in (*item.inside, *item.outside)}
-        if after is not None:
-            gone -= {b.address for b in (*after.inside, *after.outside)}
-        found.update((address, backend) for address in item.addresses for backend in gone)
-    return sorted(found)

@@ -5,6 +5,10 @@ map; the chain found there picks a backend. So the cost of a packet does not gro
 Services, and a change touches a few elements. The first transaction of a process replaces the whole
 table: what a former one left is not trusted.
 
+A client that must stay with its backend is remembered in a set of that backend's, by a name made of the
+backend alone: other backends may come and go, and it stays. The first transaction takes the memory of
+the table before over.
+
 The guard against leaks stands in a table of its own that the node's entrypoint sets first; this one
 repeats it, so that a node whose rules were flushed is safe again with the next transaction.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.model import Backend, Balanced, Desired, Network
 
@@ -23,6 +28,8 @@ MASQUERADE_MARK = "0x4000"
 _KEY = "ipv4_addr . inet_proto . inet_service"
 
 Elements = Mapping[str, str]
+# Affinity set -> client address -> seconds that are left.
+Memory = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,12 @@ class Rules:
 _MAPS = {
     "service_ips": f"type {_KEY} : verdict;",
     "node_ports": "type inet_proto . inet_service : verdict;",
+    "cluster_ips": "type ipv4_addr;",
     "refused": f"type {_KEY};",
     "refused_node_ports": "type inet_proto . inet_service;",
     "hairpins": "type ipv4_addr . ipv4_addr;",
 }
-_SETS = frozenset({"refused", "refused_node_ports", "hairpins"})
+_SETS = frozenset({"cluster_ips", "refused", "refused_node_ports", "hairpins"})
 
 
 def rules_of(wanted: Desired, network: Network) -> Rules:
@@ -61,63 +69,87 @@ def rules_of(wanted: Desired, network: Network) -> Rules:
 
 
 def _add(rules: Rules, service: Balanced, network: Network) -> None:
-    digest = hashlib.sha256(service.key.encode()).hexdigest()[:12]
-    for backend in {*service.inside, *service.outside}:
+    rules.maps["cluster_ips"][service.address] = ""
+    for backend in {*service.everywhere, *service.here}:
         rules.maps["hairpins"][f"{backend.address} . {backend.address}"] = ""
-    _addresses(rules, service, network, f"svc_{digest}")
-    if service.node_port:
-        _node_port(rules, service, f"ext_{digest}")
+    inside = [_element(service.address, service)]
+    outside = [_element(address, service) for address in service.external]
+    node_port = [f"{service.protocol} . {service.node_port}"] if service.node_port else []
+    if not service.everywhere:
+        rules.maps["refused"].update(dict.fromkeys([*inside, *outside], ""))
+        rules.maps["refused_node_ports"].update(dict.fromkeys(node_port, ""))
+        return
+    to_all, to_own = _policy_chains(rules, service, network)
+    # There are backends, but none of them may serve here: silence rather than refusal.
+    rules.maps["service_ips"].update(dict.fromkeys(inside, to_own if service.inside_local else to_all))
+    if service.has_outside:
+        chain = f"ext_{_digest(service.key)}"
+        rules.chains[chain] = _from_outside(service, network, to_all, to_own)
+        rules.maps["service_ips"].update(dict.fromkeys(outside, f"goto {chain}"))
+        rules.maps["node_ports"].update(dict.fromkeys(node_port, f"goto {chain}"))
 
 
-def _addresses(rules: Rules, service: Balanced, network: Network, chain: str) -> None:
-    elements = [f"{address} . {service.protocol} . {service.port}" for address in service.addresses]
-    if service.inside:
-        # Who is no pod could not be answered past this node: its source becomes the node's.
-        lines = [f"ip saddr != {network.pods} meta mark set meta mark or {MASQUERADE_MARK}"]
-        _balance(rules, chain, service, service.inside, lines)
-        rules.maps["service_ips"].update(dict.fromkeys(elements, f"goto {chain}"))
-    elif service.inside_elsewhere:
-        rules.maps["service_ips"].update(dict.fromkeys(elements, "drop"))
-    else:
-        rules.maps["refused"].update(dict.fromkeys(elements, ""))
+def _element(address: str, service: Balanced) -> str:
+    return f"{address} . {service.protocol} . {service.port}"
 
 
-def _node_port(rules: Rules, service: Balanced, chain: str) -> None:
-    element = f"{service.protocol} . {service.node_port}"
-    if service.outside:
-        lines = [] if service.outside_local else [f"meta mark set meta mark or {MASQUERADE_MARK}"]
-        _balance(rules, chain, service, service.outside, lines)
-        rules.maps["node_ports"][element] = f"goto {chain}"
-    elif service.outside_elsewhere:
-        rules.maps["node_ports"][element] = "drop"
-    else:
-        rules.maps["refused_node_ports"][element] = ""
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _balance(
-    rules: Rules, chain: str, service: Balanced, backends: tuple[Backend, ...], lines: list[str]
-) -> None:
-    """A chain that sends each new connection to one of the backends; a client stays with its own if asked."""
+def _policy_chains(rules: Rules, service: Balanced, network: Network) -> tuple[str, str]:
+    """Verdicts for connections that may go anywhere, and for those that stay on this node."""
+    verdicts = []
+    wanted = (
+        (f"svc_{_digest(service.key)}", service.everywhere, not service.inside_local or service.has_outside),
+        (f"loc_{_digest(service.key)}", service.here, service.inside_local or service.outside_local),
+    )
+    # Who is no pod could not be answered past this node: its source becomes the node's.
+    masquerade = f"ip daddr {service.address} ip saddr != {network.pods} {_mark()}"
+    for chain, backends, used in wanted:
+        if used and backends:
+            rules.chains[chain] = (masquerade, *_balance(rules, service, backends))
+        verdicts.append(f"goto {chain}" if used and backends else "drop")
+    return verdicts[0], verdicts[1]
+
+
+def _mark() -> str:
+    return f"meta mark set meta mark or {MASQUERADE_MARK}"
+
+
+def _from_outside(service: Balanced, network: Network, to_all: str, to_own: str) -> tuple[str, ...]:
+    if not service.outside_local:
+        return (_mark(), to_all)
+    # A pod, or this node itself, is as if it had gone out to a balancer and come back.
+    return (
+        f"ip saddr {network.pods} {to_all}",
+        f"fib saddr type local {_mark()}",
+        f"fib saddr type local {to_all}",
+        to_own,
+    )
+
+
+def _balance(rules: Rules, service: Balanced, backends: tuple[Backend, ...]) -> list[str]:
+    """Rules that send each new connection to one of the backends; a client stays with its own if asked."""
     count = len(backends)
     if service.affinity_s:
-        for number, backend in enumerate(backends):
-            # The time is part of the name: another time is another set.
-            name = f"{chain}_{service.affinity_s}_{number}"
-            rules.affinity[name] = service.affinity_s
-            lines.append(f"ip saddr @{name} goto {name}")
-            rules.chains[name] = (f"update @{name} {{ ip saddr }}", _dnat(service.protocol, backend))
-        choices = ", ".join(
-            f"{number} : goto {chain}_{service.affinity_s}_{number}" for number in range(count)
-        )
-        lines.append(f"numgen random mod {count} vmap {{ {choices} }}")
-    elif count == 1:
-        lines.append(_dnat(service.protocol, backends[0]))
-    else:
-        choices = ", ".join(f"{n} : {b.address} . {b.port}" for n, b in enumerate(backends))
-        lines.append(
-            f"meta l4proto {service.protocol} dnat ip to numgen random mod {count} map {{ {choices} }}"
-        )
-    rules.chains[chain] = tuple(lines)
+        chains = [_sticky(rules, service, backend) for backend in backends]
+        stay = [f"ip saddr @{chain} goto {chain}" for chain in chains]
+        choices = ", ".join(f"{number} : goto {chain}" for number, chain in enumerate(chains))
+        return [*stay, f"numgen random mod {count} vmap {{ {choices} }}"]
+    if count == 1:
+        return [_dnat(service.protocol, backends[0])]
+    choices = ", ".join(f"{n} : {b.address} . {b.port}" for n, b in enumerate(backends))
+    return [f"meta l4proto {service.protocol} dnat ip to numgen random mod {count} map {{ {choices} }}"]
+
+
+def _sticky(rules: Rules, service: Balanced, backend: Backend) -> str:
+    """The chain, and set by the same name, of a backend that remembers its clients."""
+    # The time is part of the name: another time is another set.
+    name = "aff_" + _digest(f"{service.key} {service.affinity_s} {backend.address}:{backend.port}")
+    rules.affinity[name] = service.affinity_s
+    rules.chains[name] = (f"update @{name} {{ ip saddr }}", _dnat(service.protocol, backend))
+    return name
 
 
 def _dnat(protocol: str, backend: Backend) -> str:
@@ -127,9 +159,35 @@ def _dnat(protocol: str, backend: Backend) -> str:
 # Transactions.
 
 
-def whole(rules: Rules, network: Network) -> str:
-    """The table as it must be, replacing whatever there is."""
-    return f"table ip {TABLE}\ndelete table ip {TABLE}\n{_frame(network)}{changes(_empty(), rules)}"
+def whole(rules: Rules, network: Network, memory: Memory | None = None) -> str:
+    """The table as it must be, replacing whatever there is.
+
+    Args:
+        memory: which clients stay where, of the table before; what no longer has a set is forgotten.
+    """
+    lines = [f"table ip {TABLE}\ndelete table ip {TABLE}\n{_frame(network)}{changes(_empty(), rules)}"]
+    for name, clients in sorted((memory or {}).items()):
+        known = {
+            f"{address} timeout {rules.affinity[name]}s expires {left_s}s"
+            for address, left_s in clients.items()
+            if 0 < left_s <= rules.affinity.get(name, 0)
+        }
+        if known:
+            lines.append(f"add element ip {TABLE} {name} {{ {', '.join(sorted(known))} }}\n")
+    return "".join(lines)
+
+
+def memory_of(listing: Mapping[str, Any]) -> Memory:
+    """Which clients stay where, from nft's own JSON of the table."""
+    found: dict[str, dict[str, int]] = {}
+    for entry in listing.get("nftables", ()):
+        made = entry.get("set", {})
+        if made.get("name", "").startswith("aff_"):
+            elements = [
+                row["elem"] for row in made.get("elem", ()) if isinstance(row, dict) and "elem" in row
+            ]
+            found[made["name"]] = {row["val"]: row.get("expires", 0) for row in elements}
+    return found
 
 
 def _empty() -> Rules:
@@ -171,12 +229,18 @@ def _elements(verb: str, name: str, elements: Elements) -> list[str]:
 
 
 def _frame(network: Network) -> str:
-    """Maps and base chains: what never changes."""
+    """Maps and base chains: what never changes.
+
+    Differs from upstream: TCP is refused with a reset, since a plain reject costs a pod a second; an unused
+    address of the Services is refused, not silent; node ports are on every address of the node, not on its
+    first alone, since the engine may give it one per network.
+    """
     maps = "".join(
         f"    {'set' if name in _SETS else 'map'} {name} {{ {kind} }}\n" for name, kind in _MAPS.items()
     )
     lookup = "ip daddr . meta l4proto . th dport"
-    reset = "meta l4proto tcp reject with tcp reset"
+    no_endpoints = f"{lookup} @refused"
+    no_node_port = "fib daddr type local meta l4proto . th dport @refused_node_ports"
     return f"""table ip {TABLE} {{
 {maps}
     chain own_pods {{
@@ -199,15 +263,19 @@ def _frame(network: Network) -> str:
         ct status dnat ip saddr . ip daddr @hairpins masquerade
         jump own_pods
     }}
+    chain refusal {{
+        meta l4proto tcp reject with tcp reset
+        reject with icmp port-unreachable
+    }}
     chain refuse {{
-        {lookup} @refused {reset}
-        {lookup} @refused reject with icmp port-unreachable
+        {no_endpoints} goto refusal
+        ip daddr @cluster_ips goto refusal
         ip daddr {network.services} reject with icmp host-unreachable
     }}
     chain input {{
         type filter hook input priority filter; policy accept;
-        fib daddr type local meta l4proto . th dport @refused_node_ports {reset}
-        fib daddr type local meta l4proto . th dport @refused_node_ports reject with icmp port-unreachable
+        ct state new {no_endpoints} goto refusal
+        ct state new {no_node_port} goto refusal
     }}
     chain forward {{
         type filter hook forward priority filter; policy accept;

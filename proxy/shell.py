@@ -19,10 +19,10 @@ from podyard.base.backoff import Backoff
 from podyard.base.run import Background
 from podyard.client.client import Client
 from podyard.client.informer import Informer
-from proxy import apply
+from proxy import apply, flows
 from proxy.apply import ApplyError
-from proxy.model import Desired, Network, desired, route_changes, stale_flows
-from proxy.ruleset import Rules, changes, rules_of, whole
+from proxy.model import Balanced, Desired, Network, desired, route_changes
+from proxy.ruleset import Rules, changes, memory_of, rules_of, whole
 from proxy.zone import Zone, build
 
 _LOGGER = log.get_logger("proxy")
@@ -47,12 +47,15 @@ class Proxy:
         self.nodes: Informer[Node] = Informer(client, Node)
         self.services: Informer[Service] = Informer(client, Service)
         self.slices: Informer[EndpointSlice] = Informer(client, EndpointSlice)
-        self.zone = Zone(domain)
+        # Until all names are known, none can be said to be absent.
+        self.zone = Zone(domain, complete=False)
+        self.named = asyncio.Event()
         self.synced_at_s = 0.0
         self._node_name = node_name
         self._network = network
         self._desired: Desired | None = None
         self._applied: Rules | None = None
+        self._flows_of: tuple[Balanced, ...] | None = None
         self._dirty = asyncio.Event()
         self.nodes.on_change(self._on_node)
         self.services.on_change(self._on_change)
@@ -101,31 +104,43 @@ class Proxy:
 
     async def _sync(self) -> None:
         # Names first: they need no kernel, and clients ask for them before they connect.
-        self.zone = build(self.services, self.slices, self.zone.domain)
+        self.zone = build(self.services, self.slices, self.zone.domain, self._network)
+        self.named.set()
         wanted = desired(self.nodes, self._node_name, self.services, self.slices, self._network)
-        if wanted != self._desired or self._applied is None or not await apply.table_present():
-            await self._apply_rules(wanted)
+        present = self._applied is not None and await apply.rules_present()
+        if wanted != self._desired or not present:
+            await self._apply_rules(wanted, whole_table=not present)
+        await self._forget_flows(wanted)
         await asyncio.to_thread(apply.keep_unreachable, self._network.pods)
         await asyncio.to_thread(apply.hold_address, self._network.dns)
-        present = await asyncio.to_thread(apply.present_routes)
-        routes = route_changes(wanted, present)
+        routes = route_changes(wanted, await asyncio.to_thread(apply.present_routes))
         if routes.replace or routes.remove:
             await asyncio.to_thread(apply.apply_routes, routes)
         self.synced_at_s = clock.real_monotonic_s()
 
-    async def _apply_rules(self, wanted: Desired) -> None:
+    async def _apply_rules(self, wanted: Desired, *, whole_table: bool) -> None:
         rules = rules_of(wanted, self._network)
-        if self._applied is not None and await apply.table_present():
-            text = changes(self._applied, rules)
+        if whole_table or self._applied is None:
+            text = whole(rules, self._network, memory_of(await apply.present_table()))
+            _LOGGER.info("all rules anew", routes=len(wanted.routes), services=len(wanted.services))
         else:
-            text = whole(rules, self._network)
+            text = changes(self._applied, rules)
         if text:
             await apply.run_nft(text)
-        for address, backend in stale_flows(self._desired, wanted):
-            await apply.forget_flows(address, backend)
-        if self._applied is None:
-            _LOGGER.info("rules applied", routes=len(wanted.routes), services=len(wanted.services))
         self._applied, self._desired = rules, wanted
+
+    async def _forget_flows(self, wanted: Desired) -> None:
+        """Only after the rules: the client's next packet must find the new ones."""
+        services = flows.udp(wanted.services)
+        if services == self._flows_of:
+            return
+        try:
+            own = await asyncio.to_thread(apply.own_addresses)
+            for flow in flows.stale(await apply.present_flows(), services, own, self._network):
+                await apply.forget(flow)
+            self._flows_of = services
+        except ApplyError as error:  # the rules are right all the same; the next look tries again
+            _LOGGER.warning("flows not compared", error=str(error))
 
     async def _follow_links(self) -> None:
         failures = 0

@@ -1,7 +1,7 @@
 """The cluster's DNS zone: from Services and EndpointSlices to answers. Pure.
 
-Source: the DNS specification of Kubernetes, version 1.1.0: A, SRV, PTR, CNAME; Services, headless
-Services with their pods' host names, and pods by address.
+Source: the DNS specification of Kubernetes, version 1.1.0: A, SRV, PTR, CNAME; Services, the pods behind
+them by host name or address, and pods by address. Where it leaves room, CoreDNS's kubernetes plugin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from podyard.api.types import EndpointSlice, Service
-from proxy.model import SERVICE_NAME
+from proxy.model import SERVICE_NAME, Network
 
 SCHEMA_VERSION = "1.1.0"
 _POD = re.compile(r"(\d+-\d+-\d+-\d+)\.([a-z0-9-]+)\.pod")
@@ -56,6 +56,8 @@ class Zone:
         aliases: name -> the external name.
         reverse: address -> names.
         parents: names that exist only because something is below them.
+        own_ranges: addresses whose names nobody else can know.
+        complete: all objects are known, so that a name that is not here does not exist.
     """
 
     domain: str
@@ -64,6 +66,8 @@ class Zone:
     aliases: dict[str, str] = field(default_factory=dict)
     reverse: dict[str, list[str]] = field(default_factory=dict)
     parents: set[str] = field(default_factory=set)
+    own_ranges: tuple[ipaddress.IPv4Network, ...] = ()
+    complete: bool = True
 
     def covers(self, name: str) -> bool:
         """Whether a name is this zone's to answer."""
@@ -95,6 +99,10 @@ class Zone:
         names = self.reverse.get(address)
         return Answer(exists=True, records=tuple(names)) if names else NOTHING
 
+    def owns(self, address: str) -> bool:
+        """Whether an address is a pod's or a Service's, known or not."""
+        return any(ipaddress.IPv4Address(address) in network for network in self.own_ranges)
+
     def _pod(self, name: str) -> str | None:
         match = _POD.fullmatch(name.removesuffix(f".{self.domain}"))
         if match is None:
@@ -111,61 +119,91 @@ class Zone:
             self.parents.add(name)
 
 
-def build(services: Iterable[Service], slices: Iterable[EndpointSlice], domain: str) -> Zone:
-    """The zone of the present Services."""
+def build(
+    services: Iterable[Service],
+    slices: Iterable[EndpointSlice],
+    domain: str,
+    network: Network | None = None,
+) -> Zone:
+    """The zone of the present Services.
+
+    Args:
+        network: the cluster's ranges, whose reverse names nobody else is asked for.
+    """
     by_service: dict[tuple[str, str], list[EndpointSlice]] = {}
     for entry in slices:
         owner = entry.metadata.labels.get(SERVICE_NAME, "")
         if owner and entry.addressType == "IPv4":
             by_service.setdefault((entry.metadata.namespace, owner), []).append(entry)
-    zone = Zone(domain)
+    zone = Zone(domain, parents={f"svc.{domain}", f"pod.{domain}"})
+    if network is not None:
+        zone.own_ranges = (ipaddress.IPv4Network(network.pods), ipaddress.IPv4Network(network.services))
     for service in services:
         metadata = service.metadata
         name = f"{metadata.name}.{metadata.namespace}.svc.{domain}"
+        endpoints = by_service.get((metadata.namespace, metadata.name), [])
+        zone.add_parents(name)
         if service.spec.type == "ExternalName":
-            zone.aliases[name] = service.spec.externalName.rstrip(".").lower()
+            target = service.spec.externalName.rstrip(".").lower()
+            if not _is_address(target):
+                zone.aliases[name] = target
         elif service.spec.clusterIP == "None":
-            _headless(zone, service, name, by_service.get((metadata.namespace, metadata.name), []))
+            _endpoints(zone, name, endpoints, headless=True)
         elif service.spec.clusterIP:
             _balanced(zone, service, name)
-        zone.add_parents(name)
+            _endpoints(zone, name, endpoints, headless=False)
+    for found in zone.addresses.values():
+        found.sort()
     return zone
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _balanced(zone: Zone, service: Service, name: str) -> None:
     zone.addresses[name] = [service.spec.clusterIP]
     zone.reverse[service.spec.clusterIP] = [name]
     for port in service.spec.ports:
+        # Whoever asks without port and protocol gets all of them.
+        _append(zone.services, name, Srv(port.port, name))
         if port.name:
-            record = f"_{port.name}._{(port.protocol or 'TCP').lower()}.{name}"
-            zone.services[record] = [Srv(port.port, name)]
-            zone.add_parents(record)
+            _add_port(zone, name, port.name, port.protocol or "TCP", Srv(port.port, name))
 
 
-def _headless(zone: Zone, service: Service, name: str, slices: list[EndpointSlice]) -> None:
-    addresses: set[str] = set()
-    zone.parents.add(name)
+def _endpoints(zone: Zone, name: str, slices: list[EndpointSlice], *, headless: bool) -> None:
+    """Each ready endpoint has a name of its own; those of a headless Service are the Service's, too.
+
+    A headless Service without any does not exist, as the specification wants it.
+    """
     for entry in slices:
         for endpoint in entry.endpoints:
-            conditions = endpoint.conditions
-            if (
-                conditions.HasField("ready")
-                and not conditions.ready
-                and not service.spec.publishNotReadyAddresses
-            ):
+            if endpoint.conditions.HasField("ready") and not endpoint.conditions.ready:
                 continue
             for address in endpoint.addresses:
-                addresses.add(address)
                 host = f"{endpoint.hostname or address.replace('.', '-')}.{name}"
                 _append(zone.addresses, host, address)
+                zone.add_parents(host)
                 _append(zone.reverse, address, host)
+                if headless:
+                    _append(zone.addresses, name, address)
                 for port in entry.ports:
-                    if port.name:
-                        record = f"_{port.name}._{port.protocol.lower()}.{name}"
-                        _append(zone.services, record, Srv(port.port, host))
-                        zone.add_parents(record)
-    if addresses:
-        zone.addresses[name] = sorted(addresses)
+                    record = Srv(port.port, host)
+                    _append(zone.services, host, record)
+                    if headless:
+                        _append(zone.services, name, record)
+                        if port.name:
+                            _add_port(zone, name, port.name, port.protocol or "TCP", record)
+
+
+def _add_port(zone: Zone, name: str, port: str, protocol: str, record: Srv) -> None:
+    full = f"_{port}._{protocol.lower()}.{name}"
+    _append(zone.services, full, record)
+    zone.add_parents(full)
 
 
 def _append(index: dict[str, list[Any]], name: str, value: Any) -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podyard.api.types import EndpointSlice, Node, Service
-from proxy.model import Backend, Balanced, Desired, Network, desired, route_changes, stale_flows
-from proxy.ruleset import Rules, changes, rules_of, whole
+from proxy.model import Backend, Balanced, Desired, Network, desired, route_changes
+from proxy.ruleset import Rules, changes, memory_of, rules_of, whole
 
 NETWORK = Network()
 
@@ -53,24 +53,47 @@ def addresses(backends) -> list[str]:
 
 def test_ready_endpoints_are_used():
     made = only(service(), endpoints(("10.0.0.1", "n1", "ready"), ("10.0.0.2", "n2", "unready")))
-    assert made.inside == (Backend("10.0.0.1", 8080, local=True),)
+    assert made.everywhere == (Backend("10.0.0.1", 8080, local=True),)
+
+
+def test_conditions_that_are_not_there_mean_ready_and_serving():
+    made = endpoints(("10.0.0.1", "n1", "ready"))
+    made.endpoints[0].ClearField("conditions")
+    assert addresses(only(service(), made).everywhere) == ["10.0.0.1"]
+    assert only(service(), made).serving == {"10.0.0.1"}
 
 
 def test_an_ending_endpoint_leaves_at_once_while_another_is_ready_and_stays_as_the_last_resort():
     ending = ("10.0.0.1", "n1", "ending")
-    assert addresses(only(service(), endpoints(ending, ("10.0.0.2", "n2", "ready"))).inside) == ["10.0.0.2"]
-    assert addresses(only(service(), endpoints(ending, ("10.0.0.3", "n2", "gone"))).inside) == ["10.0.0.1"]
+    made = only(service(), endpoints(ending, ("10.0.0.2", "n2", "ready")))
+    assert addresses(made.everywhere) == ["10.0.0.2"]
+    # Of this node's own, it is the last that there is.
+    assert addresses(made.here) == ["10.0.0.1"]
+    made = only(service(), endpoints(ending, ("10.0.0.3", "n2", "gone")))
+    assert addresses(made.everywhere) == ["10.0.0.1"]
+    assert made.serving == {"10.0.0.1"}
 
 
-@pytest.mark.parametrize(
-    ("policy", "found"), [("Cluster", ["10.0.0.1", "10.0.0.2"]), ("Local", ["10.0.0.1"])]
-)
-def test_traffic_policies_choose_by_node(policy, found):
-    slices = endpoints(("10.0.0.1", "n1", "ready"), ("10.0.0.2", "n2", "ready"))
-    assert addresses(only(service(internalTrafficPolicy=policy), slices).inside) == found
-    outer = only(service(kind="NodePort", node_port=30080, externalTrafficPolicy=policy), slices)
-    assert addresses(outer.outside) == found
-    assert outer.outside_local is (policy == "Local")
+def test_each_port_has_the_number_that_each_slice_gives_it():
+    other = endpoints(("10.0.0.2", "n2", "ready"))
+    other.ports[0].port = 9090
+    made = only(service(), endpoints(("10.0.0.1", "n1", "ready")), other)
+    assert [(b.address, b.port) for b in made.everywhere] == [("10.0.0.1", 8080), ("10.0.0.2", 9090)]
+
+
+def test_addresses_from_outside_are_told_apart():
+    subject = service(kind="LoadBalancer", node_port=30080, externalIPs=["192.0.2.1"])
+    subject.status.loadBalancer.ingress.add(ip="192.0.2.2", ipMode="VIP")
+    subject.status.loadBalancer.ingress.add(ip="192.0.2.3", ipMode="Proxy")
+    subject.status.loadBalancer.ingress.add(hostname="balancer.example.org")
+    made = only(subject)
+    assert (made.address, made.external) == ("10.96.0.50", ("192.0.2.1", "192.0.2.2"))
+
+
+def test_what_another_proxy_serves_is_left_to_it():
+    subject = service()
+    subject.metadata.labels["service.kubernetes.io/service-proxy-name"] = "other"
+    assert desired([], "n1", [subject]).services == ()
 
 
 def test_headless_external_and_the_dns_service_are_not_balanced():
@@ -87,35 +110,92 @@ def rules(*services: Balanced) -> Rules:
 
 
 def balanced(name="a", *, backends=("10.0.0.1",), protocol="tcp", **fields) -> Balanced:
+    """One whose every backend, unless `here` says otherwise, is on this node."""
     found = tuple(Backend(address, 80, local=True) for address in backends)
     defaults = {
-        "addresses": ("10.96.0.9",),
+        "address": "10.96.0.9",
+        "external": (),
         "node_port": 0,
-        "inside": found,
-        "outside": found,
+        "everywhere": found,
+        "here": found,
+        "inside_local": False,
         "outside_local": False,
         "affinity_s": 0,
+        "serving": frozenset(backends),
     }
     return Balanced(key=f"default/{name}:", protocol=protocol, port=80, **{**defaults, **fields})
 
 
+def path(made: Rules, element: str, name: str = "service_ips") -> list[str]:
+    """The rules that a connection to an element meets, in order, chains that they go to included."""
+    found: list[str] = []
+    verdicts = [made.maps[name][element]]
+    while verdicts:
+        verdict = verdicts.pop(0)
+        if not verdict.startswith("goto "):
+            found.append(verdict)
+            continue
+        for rule in made.chains[verdict.removeprefix("goto ")]:
+            head, _, chain = rule.rpartition("goto ")
+            if chain.startswith(("svc_", "loc_")):
+                found.append(f"{head}goto {chain[:3]}")
+                verdicts.append(f"goto {chain}")
+            else:
+                found.append(rule)
+    return found
+
+
+MARK = "meta mark set meta mark or 0x4000"
+TO_FIRST = "meta l4proto tcp dnat to 10.0.0.1:80"
+
+
 def test_one_lookup_finds_the_service_and_its_chain_the_backend():
     made = rules(balanced(backends=("10.0.0.1", "10.0.0.2")))
-    ((element, verdict),) = made.maps["service_ips"].items()
-    assert element == "10.96.0.9 . tcp . 80"
-    chain = made.chains[verdict.removeprefix("goto ")]
-    assert chain[-1] == (
-        "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 }"
-    )
+    assert set(made.maps["service_ips"]) == {"10.96.0.9 . tcp . 80"}
+    assert path(made, "10.96.0.9 . tcp . 80") == [
+        f"ip daddr 10.96.0.9 ip saddr != 10.244.0.0/16 {MARK}",
+        "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 }",
+    ]
     assert set(made.maps["hairpins"]) == {"10.0.0.1 . 10.0.0.1", "10.0.0.2 . 10.0.0.2"}
 
 
+def test_from_outside_everyone_is_masqueraded_unless_the_policy_is_local():
+    subject = balanced(external=("192.0.2.1",), node_port=30000)
+    made = rules(subject)
+    for element, name in (("192.0.2.1 . tcp . 80", "service_ips"), ("tcp . 30000", "node_ports")):
+        assert path(made, element, name)[:2] == [MARK, "goto svc"]
+        assert path(made, element, name)[-1] == TO_FIRST
+
+
+@pytest.mark.parametrize(("here", "last"), [((), "drop"), (("10.0.0.1",), TO_FIRST)])
+def test_the_local_policy_outside_keeps_sources_and_lets_this_node_go_anywhere(here, last):
+    local = tuple(Backend(address, 80, local=True) for address in here)
+    subject = balanced(external=("192.0.2.1",), node_port=30000, outside_local=True, here=local)
+    made = rules(subject)
+    for element, name in (("192.0.2.1 . tcp . 80", "service_ips"), ("tcp . 30000", "node_ports")):
+        found = path(made, element, name)
+        assert found[:3] == [
+            "ip saddr 10.244.0.0/16 goto svc",
+            f"fib saddr type local {MARK}",
+            "fib saddr type local goto svc",
+        ]
+        assert found[3] == ("drop" if last == "drop" else "goto loc")
+        assert found[-1] == TO_FIRST
+    # The policy is for connections from outside only.
+    assert path(made, "10.96.0.9 . tcp . 80")[-1] == TO_FIRST
+
+
 def test_a_service_without_endpoints_refuses_and_one_with_others_elsewhere_is_silent():
-    nobody = rules(balanced(backends=(), node_port=30000))
-    assert set(nobody.maps["refused"]) == {"10.96.0.9 . tcp . 80"}
+    nobody = rules(balanced(backends=(), node_port=30000, external=("192.0.2.1",)))
+    assert set(nobody.maps["refused"]) == {"10.96.0.9 . tcp . 80", "192.0.2.1 . tcp . 80"}
     assert set(nobody.maps["refused_node_ports"]) == {"tcp . 30000"}
-    elsewhere = rules(balanced(inside=(), inside_elsewhere=True))
+    assert nobody.maps["service_ips"] == nobody.maps["node_ports"] == {}
+    elsewhere = rules(balanced(here=(), inside_local=True))
     assert elsewhere.maps["service_ips"] == {"10.96.0.9 . tcp . 80": "drop"}
+
+
+def test_the_address_of_a_service_refuses_on_its_other_ports():
+    assert set(rules(balanced(), balanced("b", backends=())).maps["cluster_ips"]) == {"10.96.0.9"}
 
 
 def test_session_affinity_remembers_a_client_for_its_time():
@@ -125,13 +205,50 @@ def test_session_affinity_remembers_a_client_for_its_time():
     assert whole(made, NETWORK).count("timeout 60s") == 2
 
 
+def sticky(made: Rules) -> dict[str, str]:
+    """Backend -> the set of those that stay with it."""
+    return {made.chains[name][1].rpartition(" ")[2]: name for name in made.affinity}
+
+
+def test_a_client_stays_with_its_backend_whichever_others_come_and_go():
+    before = sticky(rules(balanced(backends=("10.0.0.1", "10.0.0.2", "10.0.0.3"), affinity_s=60)))
+    after = sticky(rules(balanced(backends=("10.0.0.0", "10.0.0.2", "10.0.0.3"), affinity_s=60)))
+    assert len(set(before.values())) == 3
+    for backend in ("10.0.0.2:80", "10.0.0.3:80"):
+        assert after[backend] == before[backend]
+    assert after["10.0.0.0:80"] not in before.values()
+    # By whichever address the client came, it is the same client.
+    both = rules(balanced(affinity_s=60, node_port=30000, outside_local=True))
+    assert len(both.affinity) == 1
+
+
+def test_a_new_process_keeps_who_stays_where():
+    made = rules(balanced(affinity_s=60))
+    [name] = made.affinity
+    listing = {
+        "nftables": [
+            {"metainfo": {}},
+            {"set": {"name": "refused", "elem": ["10.96.0.7"]}},
+            {"set": {"name": name, "elem": [{"elem": {"val": "10.244.1.2", "timeout": 60, "expires": 41}}]}},
+            {"set": {"name": "aff_gone", "elem": [{"elem": {"val": "10.244.1.3", "expires": 9}}]}},
+            {"set": {"name": "aff_empty"}},
+        ]
+    }
+    text = whole(made, NETWORK, memory_of(listing))
+    assert text.splitlines()[-1] == (
+        f"add element ip podyard {name} {{ 10.244.1.2 timeout 60s expires 41s }}"
+    )
+    assert memory_of({}) == {}
+
+
 def test_a_change_of_one_service_touches_nothing_of_the_others():
-    before = rules(balanced("a"), balanced("b", addresses=("10.96.0.8",)))
-    after = rules(balanced("a", backends=("10.0.0.7",)), balanced("b", addresses=("10.96.0.8",)))
+    before = rules(balanced("a"), balanced("b", address="10.96.0.8"))
+    after = rules(balanced("a", backends=("10.0.0.7",)), balanced("b", address="10.96.0.8"))
     text = changes(before, after)
     other = before.maps["service_ips"]["10.96.0.8 . tcp . 80"].removeprefix("goto ")
     assert other not in text
-    assert "10.96.0" not in text  # the map leads to the same chain as before
+    # The maps lead to the same chain as before.
+    assert {line.split()[4] for line in text.splitlines() if " element " in line} == {"hairpins"}
     assert changes(after, after) == ""
 
 
@@ -164,11 +281,9 @@ class Kernel:
 
     def delete_chain(self, name, body):
         assert not self.chains[name]
-        assert not any(
-            f"goto {name}" in value for entries in self.maps.values() for value in entries.values()
-        )
-        for other, entries in self.chains.items():
-            assert other == name or not any(f"goto {name}" in rule.split(" ") for rule in entries)
+        verdicts = [value for entries in self.maps.values() for value in entries.values()]
+        rules = [rule for entries in self.chains.values() for rule in entries]
+        assert not any(f"goto {name}" in text for text in (*verdicts, *rules))
         del self.chains[name]
 
     def add_rule(self, name, body):
@@ -194,11 +309,15 @@ class Kernel:
 hosts = st.lists(st.sampled_from([f"10.0.0.{n}" for n in range(4)]), unique=True, max_size=3)
 some_services = st.lists(
     st.builds(
-        lambda number, inside, node_port, affinity_s, protocol: balanced(
+        lambda number, inside, node_port, affinity_s, protocol, external, here, local: balanced(
             f"s{number}",
             backends=tuple(sorted(inside)),
-            addresses=(f"10.96.1.{number}",),
+            address=f"10.96.1.{number}",
+            external=external and (f"192.0.2.{number}",),
             node_port=node_port and 30000 + number,
+            here=tuple(Backend(address, 80, local=True) for address in sorted(inside)[:here]),
+            inside_local=local,
+            outside_local=local,
             affinity_s=affinity_s,
             protocol=protocol,
         ),
@@ -207,6 +326,9 @@ some_services = st.lists(
         st.sampled_from([0, 1]),
         st.sampled_from([0, 60]),
         st.sampled_from(["tcp", "udp"]),
+        st.sampled_from([(), True]),
+        st.integers(0, 3),
+        st.booleans(),
     ),
     max_size=4,
     unique_by=lambda item: item.key,
@@ -223,17 +345,6 @@ def test_any_history_of_changes_leads_to_the_same_table_as_a_fresh_start(steps):
     assert {name: tuple(entries) for name, entries in kernel.chains.items()} == present.chains
     assert {n: e for n, e in kernel.maps.items() if e} == {n: dict(e) for n, e in present.maps.items() if e}
     assert kernel.sets == set(present.affinity)
-
-
-def test_udp_flows_of_backends_that_went_are_forgotten():
-    before = Desired((), "", (balanced(backends=("10.0.0.1", "10.0.0.2"), protocol="udp"),))
-    after = Desired((), "", (balanced(backends=("10.0.0.2",), protocol="udp"),))
-    assert stale_flows(before, after) == [("10.96.0.9", "10.0.0.1")]
-    assert stale_flows(None, after) == []
-    gone = Desired((), "", ())
-    assert stale_flows(after, gone) == [("10.96.0.9", "10.0.0.2")]
-    tcp = Desired((), "", (balanced(),))
-    assert stale_flows(tcp, gone) == []
 
 
 def node(name, cidr, address) -> Node:
