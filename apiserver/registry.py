@@ -7,7 +7,8 @@ Every transport calls these and nothing else. What is particular about a kind st
     create, update,
     patch, bind           registry_writing    decide on a state, store if the state still holds
     delete                registry_deleting   grace, finalizers, propagation
-    scales, tokens        registry_scale, registry_tokens   subresources of a kind of their own
+    scales, tokens,
+    evictions             registry_scale, _tokens, _eviction   subresources of a kind of their own
 
 Counterpart: apiserver registry/generic/registry.
 """
@@ -19,6 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from apiserver.auth.user import RequestContext
 from apiserver.registry_deleting import Deleter, DeleteResult
 from apiserver.registry_errors import translated
+from apiserver.registry_eviction import Evictor
 from apiserver.registry_objects import Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
 from apiserver.registry_scale import Scaler
@@ -86,6 +88,7 @@ class Registry:
         self._reader = Reader(store, cache)
         self._writer = Writer(store, cache, self._reader, admit, ClusterAddresses(cache, service_cidr))
         self._deleter = Deleter(self._writer, self._reader, admit)
+        self.evictions = Evictor(self._reader, self._writer, self._deleter, cache)
         self.scales = Scaler(self._reader, self._writer)
         self.tokens = Tokens(self._reader, cache, token_key or pki.new_signing_key())
 

@@ -118,7 +118,7 @@ class Deleter:
                 dry_run=bool(options.dryRun),
             )
         )
-        _check_preconditions(row, metadata, options)
+        check_preconditions(row.plural, row.group, metadata, options)
         kind, now_s = strategy.strategy_of(row), clock.now_s()
         begun = kind.delete(new, options, now_s)
         if begun is DeleteOutcome.PENDING:
@@ -178,21 +178,26 @@ def finalizers_for(finalizers: list[str], options: meta_v1.DeleteOptions) -> lis
     return [*kept, wanted] if wanted else kept
 
 
-def _check_preconditions(row: Resource, metadata: Any, options: meta_v1.DeleteOptions) -> None:
+def check_preconditions(resource: str, group: str, metadata: Any, options: meta_v1.DeleteOptions) -> None:
+    """A delete is of the very object, at the very version, that it names.
+
+    Raises:
+        Conflict: it is another.
+    """
     wanted = options.preconditions
     if wanted.HasField("uid") and wanted.uid != metadata.uid:
         raise errors.Conflict.of(
-            row.plural,
+            resource,
             metadata.name,
             f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({metadata.uid}). "
             "The object might have been deleted and then recreated",
-            row.group,
+            group,
         )
     if wanted.HasField("resourceVersion") and wanted.resourceVersion != metadata.resourceVersion:
         raise errors.Conflict.of(
-            row.plural,
+            resource,
             metadata.name,
             f"the ResourceVersion in the precondition ({wanted.resourceVersion}) does not match the "
             f"ResourceVersion in record ({metadata.resourceVersion}). The object might have been modified",
-            row.group,
+            group,
         )

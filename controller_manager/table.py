@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller_manager import (
     deployment,
+    disruption,
     endpoints,
     endpointslice,
     garbage,
@@ -42,6 +43,7 @@ def controllers(
         deployment.DEPLOYMENT,
         endpointslice.ENDPOINT_SLICE,
         endpoints.ENDPOINTS,
+        *disruption.controllers(),
         podgc.POD_GC,
         *garbage.controllers(),
     )

@@ -188,6 +188,7 @@ _EXTRA_METHODS = {
     "GetScale": (".podyard.meta.v1.GetRequest", ".k8s.io.api.autoscaling.v1.Scale"),
     "UpdateScale": (".podyard.meta.v1.ScaleUpdateRequest", ".k8s.io.api.autoscaling.v1.Scale"),
     "Bind": ("{kind}BindRequest", f".{META}.Status"),
+    "Evict": ("{kind}EvictRequest", f".{META}.Status"),
     "Logs": ("{kind}LogsRequest", "stream .podyard.meta.v1.LogChunk"),
     "CreateToken": ("{kind}CreateTokenRequest", ".k8s.io.api.authentication.v1.TokenRequest"),
 }
@@ -195,11 +196,22 @@ _EXTRA_REQUESTS = {
     "Bind": "message {kind}BindRequest {{\n  string namespace = 1;\n  string name = 2;\n"
     "  .k8s.io.api.core.v1.Binding object = 3;\n"
     "  .k8s.io.apimachinery.pkg.apis.meta.v1.CreateOptions options = 4;\n}}\n",
+    "Evict": "message {kind}EvictRequest {{\n  string namespace = 1;\n  string name = 2;\n"
+    "  .k8s.io.api.policy.v1.Eviction object = 3;\n"
+    "  .k8s.io.apimachinery.pkg.apis.meta.v1.CreateOptions options = 4;\n}}\n",
     "Logs": "message {kind}LogsRequest {{\n  string namespace = 1;\n  string name = 2;\n"
     "  .k8s.io.api.core.v1.PodLogOptions options = 3;\n}}\n",
     "CreateToken": "message {kind}CreateTokenRequest {{\n  string namespace = 1;\n  string name = 2;\n"
     "  .k8s.io.api.authentication.v1.TokenRequest object = 3;\n"
     f"  .{META}.CreateOptions options = 4;\n}}}}\n",
+}
+
+
+# Where the bodies of methods come from that are of another group than their kind.
+_BODY_PACKAGES = {
+    "GetScale": "k8s.io.api.autoscaling.v1",
+    "CreateToken": "k8s.io.api.authentication.v1",
+    "Evict": "k8s.io.api.policy.v1",
 }
 
 
@@ -246,10 +258,8 @@ def service_files() -> dict[str, str]:
     files = {}
     for package, rows in sorted(by_package.items()):
         imports = {"podyard/meta/v1/meta.proto", file_of(META)} | {file_of(row.package) for row in rows}
-        if any("GetScale" in row.methods for row in rows):
-            imports.add(file_of("k8s.io.api.autoscaling.v1"))
-        if any("CreateToken" in row.methods for row in rows):
-            imports.add(file_of("k8s.io.api.authentication.v1"))
+        for method in {name for row in rows for name in row.methods if name in _BODY_PACKAGES}:
+            imports.add(file_of(_BODY_PACKAGES[method]))
         head = [HEADER, 'syntax = "proto3";\n', f"package {package};\n"]
         head.append("".join(f'import "{path}";\n' for path in sorted(imports)))
         files[f"{package.replace('.', '/')}/service.proto"] = "\n".join(

@@ -38,6 +38,11 @@ def count_generation(new: Any, old: Any, part: Callable[[Any], Message]) -> None
         new.metadata.generation += 1
 
 
+def keep_spec(new: Any, old: Any) -> None:
+    """An update of the status leaves the spec."""
+    new.spec.CopyFrom(old.spec)
+
+
 def count_body_generation(new: Any, old: Any) -> None:
     """One more when anything but metadata changed; labels count too (EndpointSlice)."""
     new.metadata.generation = old.metadata.generation

@@ -28,6 +28,7 @@ from podyard.api.types import (
     StatusCause,
     apps_v1,
     meta_v1,
+    policy_v1,
 )
 
 Causes = list[StatusCause]
@@ -109,6 +110,11 @@ STRATEGIES: Mapping[type[Message], Strategy] = {
         prepare_update=pods.prepare_update,
         parts={"status": Part(pods.prepare_status, validation.pod_status_update)},
         delete=pods.delete,
+    ),
+    policy_v1.PodDisruptionBudget: Strategy(
+        prepare_create=workloads.prepare_create,
+        prepare_update=workloads.prepare_update,
+        parts={"status": Part(metadata.keep_spec, validation.pod_disruption_budget_status_update)},
     ),
     PriorityClass: Strategy(prepare_create=metadata.first_generation),
     Service: Strategy(

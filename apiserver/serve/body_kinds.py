@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from apiserver.serve.bodies import Body
 from podyard.api import errors, facts
-from podyard.api.resources import Resource
+from podyard.api.resources import Resource, Subresource
 
 # How upstream names the registry of its kinds in errors.
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
@@ -17,7 +17,7 @@ _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 _INTERNAL_PACKAGES = {"": "core", "events.k8s.io": "core"}
 
 
-def check_kind(body: Body, row: Resource) -> None:
+def check_kind(body: Body, row: Resource | Subresource) -> None:
     """Refuses the body of another kind or version; what it does not say is taken as right.
 
     Raises:

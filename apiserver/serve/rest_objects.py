@@ -21,7 +21,15 @@ from apiserver.serve.rest_watch import WatchStream
 from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors
 from podyard.api.scale import API_VERSION, KIND, Scale
-from podyard.api.types import Binding, DeleteOptions, ListOptions, TokenRequest, core_v1, meta_v1
+from podyard.api.types import (
+    Binding,
+    DeleteOptions,
+    Eviction,
+    ListOptions,
+    TokenRequest,
+    core_v1,
+    meta_v1,
+)
 from podyard.base import clock
 
 _APPLY = "application/apply-patch+yaml"
@@ -73,6 +81,8 @@ class ObjectHandlers:
                 return await self._log(request, context, path)
             if path.subresource == "binding":
                 return await self._bind(request, context, path)
+            if path.subresource == "eviction":
+                return await self._evict(request, path)
             if path.subresource == "token":
                 return await self._token(request, path)
             if path.subresource == "scale":
@@ -241,6 +251,18 @@ class ObjectHandlers:
         body = await self._decoded(request, Binding, options)
         assert isinstance(body.message, Binding)
         status = await self._registry.bind(context, path.namespace, path.name, body.message, options)
+        form = form_of(request.headers.get("Accept", ""))
+        return web.Response(
+            status=201, body=answers.status_body(status, form.media), headers={"Content-Type": form.media}
+        )
+
+    async def _evict(self, request: web.Request, path: ResourcePath) -> web.Response:
+        options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
+        body = await self._decoded(request, Eviction, options)
+        part = path.row.subresources[path.subresource]
+        check_kind(body, part)
+        assert isinstance(body.message, Eviction)
+        status = await self._registry.evictions.evict(path.namespace, path.name, body.message, options)
         form = form_of(request.headers.get("Accept", ""))
         return web.Response(
             status=201, body=answers.status_body(status, form.media), headers={"Content-Type": form.media}

@@ -104,6 +104,8 @@ class Services:
             table["UpdateScale"] = Method(rpc.ScaleUpdateRequest, Scale, bound(self._update_scale))
         if "Bind" in offered:
             table["Bind"] = Method(own(row, "BindRequest"), Status, bound(self._bind))
+        if "Evict" in offered:
+            table["Evict"] = Method(own(row, "EvictRequest"), Status, bound(self._evict))
         if "CreateToken" in offered:
             table["CreateToken"] = Method(
                 own(row, "CreateTokenRequest"), TokenRequest, bound(self._create_token)
@@ -216,6 +218,11 @@ class Services:
         name = request.name or request.object.metadata.name
         self._allow(context, "create", row, request.namespace, name, "binding")
         return await self._registry.bind(context, request.namespace, name, request.object, request.options)
+
+    async def _evict(self, row: Resource, context: RequestContext, request: Any) -> Status:
+        name = request.name or request.object.metadata.name
+        self._allow(context, "create", row, request.namespace, name, "eviction")
+        return await self._registry.evictions.evict(request.namespace, name, request.object, request.options)
 
     async def _create_token(self, row: Resource, context: RequestContext, request: Any) -> bytes:
         self._allow(context, "create", row, request.namespace, request.name, "token")

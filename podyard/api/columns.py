@@ -19,6 +19,7 @@ from podyard.api.types import (
     EndpointSlice,
     Event,
     EventsV1Event,
+    IntOrString,
     Lease,
     Message,
     Namespace,
@@ -30,6 +31,7 @@ from podyard.api.types import (
     Service,
     ServiceAccount,
     apps_v1,
+    policy_v1,
 )
 
 NONE = "<none>"
@@ -293,6 +295,21 @@ def _replica_set(obj: apps_v1.ReplicaSet, now_s: float) -> list[Any]:
     ]
 
 
+def _disruption_budget(obj: policy_v1.PodDisruptionBudget, now_s: float) -> list[Any]:
+    spec = obj.spec
+    return [
+        obj.metadata.name,
+        _int_or_percent(spec.minAvailable) if spec.HasField("minAvailable") else "N/A",
+        _int_or_percent(spec.maxUnavailable) if spec.HasField("maxUnavailable") else "N/A",
+        obj.status.disruptionsAllowed,
+        _age(obj, now_s),
+    ]
+
+
+def _int_or_percent(value: IntOrString) -> str:
+    return str(value.intVal) if value.type == 0 else value.strVal
+
+
 CELLS: Mapping[type[Message], Cells] = {
     apps_v1.Deployment: _deployment,
     apps_v1.ReplicaSet: _replica_set,
@@ -305,6 +322,7 @@ CELLS: Mapping[type[Message], Cells] = {
     Namespace: _namespace,
     Node: _node,
     Pod: pod_columns.cells,
+    policy_v1.PodDisruptionBudget: _disruption_budget,
     PriorityClass: _priority_class,
     Secret: _secret,
     Service: _service,

@@ -66,9 +66,19 @@ def is_condition_true(conditions: Iterable[Any], kind: str) -> bool:
 
 
 def set_condition(
-    conditions: Any, kind: str, status: str, now_s: float, *, reason: str = "", message: str = ""
+    conditions: Any,
+    kind: str,
+    status: str,
+    now_s: float,
+    *,
+    reason: str = "",
+    message: str = "",
+    observed_generation: int | None = None,
 ) -> bool:
     """Sets a condition in a repeated field; the transition time moves only when the status changes.
+
+    Args:
+        observed_generation: for conditions that have it; None leaves it.
 
     Returns:
         Whether anything changed.
@@ -76,8 +86,12 @@ def set_condition(
     found = condition(conditions, kind)
     if found is None:
         found = conditions.add(type=kind)
-    elif (found.status, found.reason, found.message) == (status, reason, message):
+    elif (found.status, found.reason, found.message) == (status, reason, message) and (
+        observed_generation is None or found.observedGeneration == observed_generation
+    ):
         return False
+    if observed_generation is not None:
+        found.observedGeneration = observed_generation
     if found.status != status:
         found.lastTransitionTime.CopyFrom(time_of(now_s))
     found.status, found.reason, found.message = status, reason, message

@@ -22,6 +22,7 @@ _LABEL_VALUE = f"({_QUALIFIED})?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _RELAXED_ENV_NAME = "[ -<>-~]+"
 _HTTP_HEADER = "[-A-Za-z0-9]+"
+_CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 _compiled: dict[str, re.Pattern[str]] = {}
 
@@ -150,6 +151,21 @@ def path_segment_problems(value: str) -> list[str]:
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in value]
+
+
+def condition_reason_problems(value: str) -> list[str]:
+    """A condition's reason: CamelCase, perhaps several of them."""
+    if _matches(_CONDITION_REASON, value):
+        return []
+    text = (
+        "a condition reason must start with alphabetic character, optionally followed by a string of "
+        "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'"
+    )
+    return [
+        _regex_text(
+            text, _CONDITION_REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"
+        )
+    ]
 
 
 def http_header_problems(value: str) -> list[str]:

@@ -19,6 +19,7 @@ _SUBRESOURCE_OF_METHOD = {
     "UpdateStatus": "status",
     "Finalize": "finalize",
     "Bind": "binding",
+    "Evict": "eviction",
     "GetScale": "scale",
     "UpdateScale": "scale",
     "Logs": "log",
@@ -35,6 +36,11 @@ class Subresource:
     version: str
     kind: str
     verbs: tuple[str, ...]
+
+    @property
+    def api_version(self) -> str:
+        """Of the body."""
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,6 +43,7 @@ from podyard.api.gen.podyard.core.v1 import service_pb2 as rpc_core_v1
 from podyard.api.gen.podyard.discovery.v1 import service_pb2 as rpc_discovery_v1
 from podyard.api.gen.podyard.events.v1 import service_pb2 as rpc_events_v1
 from podyard.api.gen.podyard.meta.v1 import meta_pb2 as rpc
+from podyard.api.gen.podyard.policy.v1 import service_pb2 as rpc_policy_v1
 from podyard.api.gen.podyard.scheduling.v1 import service_pb2 as rpc_scheduling_v1
 
 Binding = core_v1.Binding
@@ -83,6 +84,7 @@ Time = meta_v1.Time
 
 EndpointSlice = discovery_v1.EndpointSlice
 EventsV1Event = events_v1.Event
+Eviction = policy_v1.Eviction
 IntOrString = intstr.IntOrString
 Lease = coordination_v1.Lease
 PriorityClass = scheduling_v1.PriorityClass
@@ -128,6 +130,7 @@ SERVICE_MODULES = {
         rpc_core_v1,
         rpc_discovery_v1,
         rpc_events_v1,
+        rpc_policy_v1,
         rpc_scheduling_v1,
     )
 }

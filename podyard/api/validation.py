@@ -32,6 +32,7 @@ from podyard.api.types import (
     ServiceAccount,
     StatusCause,
     apps_v1,
+    policy_v1,
 )
 from podyard.api.validation_apps import (
     deployment,
@@ -54,6 +55,11 @@ from podyard.api.validation_meta import (
 )
 from podyard.api.validation_node import node, node_update
 from podyard.api.validation_pod import pod, pod_status_update, pod_update
+from podyard.api.validation_policy import (
+    pod_disruption_budget,
+    pod_disruption_budget_status_update,
+    pod_disruption_budget_update,
+)
 from podyard.api.validation_service import (
     endpoint_slice,
     endpoint_slice_update,
@@ -73,6 +79,7 @@ __all__ = [
     "node_update",
     "nothing",
     "nothing_new",
+    "pod_disruption_budget_status_update",
     "pod_status_update",
     "replica_set_status_update",
     "service_status_update",
@@ -301,6 +308,7 @@ VALIDATE: Mapping[type[Message], Callable[[Any], list[StatusCause]]] = {
     Namespace: namespace,
     Node: node,
     Pod: pod,
+    policy_v1.PodDisruptionBudget: pod_disruption_budget,
     PriorityClass: priority_class,
     Secret: secret,
     Service: service,
@@ -318,6 +326,7 @@ VALIDATE_UPDATE: Mapping[type[Message], Callable[[Any, Any], list[StatusCause]]]
     Namespace: namespace_update,
     Node: node_update,
     Pod: pod_update,
+    policy_v1.PodDisruptionBudget: pod_disruption_budget_update,
     PriorityClass: priority_class_update,
     Secret: secret_update,
     Service: service_update,

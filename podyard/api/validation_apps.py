@@ -150,15 +150,16 @@ def _strategy(strategy: apps_v1.DeploymentStrategy) -> Causes:
         return [required("spec.strategy.rollingUpdate", detail)]
     path = "spec.strategy.rollingUpdate"
     update = strategy.rollingUpdate
-    causes = _amount(update.maxUnavailable, f"{path}.maxUnavailable", at_most_all=True)
-    causes += _amount(update.maxSurge, f"{path}.maxSurge", at_most_all=False)
+    causes = int_or_percent(update.maxUnavailable, f"{path}.maxUnavailable", at_most_all=True)
+    causes += int_or_percent(update.maxSurge, f"{path}.maxSurge", at_most_all=False)
     if not causes and _is_zero(update.maxUnavailable) and _is_zero(update.maxSurge):
         shown = _shown(update.maxUnavailable)
         causes.append(invalid(f"{path}.maxUnavailable", shown, "may not be 0 when `maxSurge` is 0"))
     return causes
 
 
-def _amount(value: IntOrString, path: str, *, at_most_all: bool) -> Causes:
+def int_or_percent(value: IntOrString, path: str, *, at_most_all: bool) -> Causes:
+    """A number or a percentage, not negative; with `at_most_all` not over 100 %."""
     if value.type == 0:
         return non_negative(path, value.intVal)
     text = value.strVal

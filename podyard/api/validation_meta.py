@@ -5,7 +5,7 @@ Counterpart: apimachinery `api/validation`, `apis/meta/v1/validation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from podyard.api import codec, codec_json, facts, meta, names
@@ -28,6 +28,9 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 MAX_MANAGER_BYTES = 128
 MAX_SUBRESOURCE_BYTES = 256
+CONDITION_STATUSES = ("False", "True", "Unknown")
+MAX_REASON_BYTES = 1024
+MAX_MESSAGE_BYTES = 32 * 1024
 SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -272,3 +275,31 @@ def one_of(path: str, value: str, allowed: Iterable[str], *, needed: bool = Fals
     if value in listed or (not value and not needed):
         return []
     return [not_supported(path, value, listed)] if value else [required(path)]
+
+
+def conditions(values: Sequence[Any], path: str) -> Causes:
+    """Conditions of the general type (meta/v1 Condition)."""
+    causes: Causes = []
+    seen: set[str] = set()
+    for index, item in enumerate(values):
+        at = f"{path}[{index}]"
+        if item.type in seen:
+            causes.append(duplicate(f"{at}.type", item.type))
+        seen.add(item.type)
+        causes += each(f"{at}.type", item.type, names.qualified_name_problems(item.type))
+        if item.status not in CONDITION_STATUSES:
+            causes.append(not_supported(f"{at}.status", item.status, CONDITION_STATUSES))
+        if item.observedGeneration < 0:
+            detail = "must be greater than or equal to zero"
+            causes.append(invalid(f"{at}.observedGeneration", item.observedGeneration, detail))
+        if meta.is_zero_time(item.lastTransitionTime):
+            causes.append(required(f"{at}.lastTransitionTime", "must be set"))
+        if not item.reason:
+            causes.append(required(f"{at}.reason", "must be set"))
+        else:
+            causes += each(f"{at}.reason", item.reason, names.condition_reason_problems(item.reason))
+            if len(item.reason) > MAX_REASON_BYTES:
+                causes.append(too_long(f"{at}.reason", MAX_REASON_BYTES))
+        if len(item.message) > MAX_MESSAGE_BYTES:
+            causes.append(too_long(f"{at}.message", MAX_MESSAGE_BYTES))
+    return causes

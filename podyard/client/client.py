@@ -22,6 +22,7 @@ from podyard.api.types import (
     SERVICE_MODULES,
     Binding,
     DeleteOptions,
+    Eviction,
     M,
     Message,
     ServiceAccount,
@@ -245,6 +246,13 @@ class Client:
         )
         request: Any = rpc_class(row, "BindRequest")(namespace=namespace, name=name, object=binding)
         await self.transport.call(f"/{row.service}/Bind", request, Status)
+
+    async def evict(self, pod: str, namespace: str, options: DeleteOptions | None = None) -> None:
+        """Deletes a pod if its disruption budget allows that; `TooManyRequests` when it does not now."""
+        row = resources.by_kind("v1", "Pod")
+        eviction = Eviction(metadata={"name": pod, "namespace": namespace}, deleteOptions=options)
+        request: Any = rpc_class(row, "EvictRequest")(namespace=namespace, name=pod, object=eviction)
+        await self.transport.call(f"/{row.service}/Evict", request, Status)
 
     async def create_token(self, namespace: str, account: str, request: TokenRequest) -> TokenRequest:
         """A token of a service account, in the answer's status."""
