@@ -6,10 +6,7 @@ STAMP := $(VENV)/.installed
 PODYARD := $(BIN)/podyard
 
 .DEFAULT_GOAL := help
-.PHONY: help env up down test test-slow test-slow: env ## What takes long: the scenario three times, then once with the real 50 s and 300 s
-	.ci/stages slow
-
-check unit simulation image component cluster bench proto proto-files fmt
+.PHONY: help env up down test test-slow check unit simulation image component cluster bench proto proto-files fmt
 
 help: ## Show what there is to run
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,6 +28,9 @@ down: env ## Remove the cluster
 
 test: env ## All that CI runs
 	.ci/stages
+
+test-slow: env ## What takes long: the scenario three times, then once with the real 50 s and 300 s
+	.ci/stages slow
 
 check unit simulation image component cluster: env
 	.ci/stages $@
