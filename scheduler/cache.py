@@ -7,86 +7,66 @@ sees it; it is confirmed when the watch shows it bound, or forgotten when bindin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podyard.api import pod_resources, quantity
-from podyard.api.types import Node, Pod, Taint
-
-# Upstream: schedutil.DefaultMilliCPURequest and DefaultMemoryRequest, for scoring only.
-DEFAULT_CPU_NANOS = 100 * quantity.NANOS // 1000
-DEFAULT_MEMORY_NANOS = 200 * 1024 * 1024 * quantity.NANOS
+from podyard.api import quantity
+from podyard.api.types import Namespace, Node, Pod, Taint
+from scheduler.owners import Owners
+from scheduler.podindex import PodIndex
+from scheduler.pods import HostPort, PodFacts, facts_of
 
 Totals = dict[str, int]  # resource name -> nano-units
-HostPort = tuple[str, str, int]
-ANY_ADDRESS = "0.0.0.0"
-
-
-@dataclass(frozen=True, slots=True)
-class PodNeeds:
-    """What a pod takes from its node, in nano-units.
-
-    Attributes:
-        scored: cpu and memory with a default for what is not asked for.
-        ports: of the node itself: (address, protocol, number).
-    """
-
-    requests: Mapping[str, int]
-    scored: Mapping[str, int]
-    ports: frozenset[HostPort] = frozenset()
-
-
-def needs_of(pod: Pod) -> PodNeeds:
-    """Requests of a pod, the larger of init and main phase, with overhead."""
-    requests = {
-        name: amount.nanos for name, amount in pod_resources.requests(pod.spec).items() if amount.nanos
-    }
-    scored = {
-        "cpu": requests.get("cpu") or DEFAULT_CPU_NANOS,
-        "memory": requests.get("memory") or DEFAULT_MEMORY_NANOS,
-    }
-    ports = frozenset(
-        (port.hostIP or ANY_ADDRESS, port.protocol or "TCP", port.hostPort)
-        for container in pod.spec.containers
-        for port in container.ports
-        if port.hostPort
-    )
-    return PodNeeds(requests, scored, ports)
+_NO_LABELS: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
 class NodeState:
-    """One node. `generation` rises with each change."""
+    """One node. `generation` rises with each change.
+
+    Attributes:
+        images: name -> size in bytes.
+    """
 
     name: str
     node: Node | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     allocatable: Totals = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    images: Mapping[str, int] = field(default_factory=dict)
     requested: Totals = field(default_factory=dict)
     scored: Totals = field(default_factory=dict)
-    pods: dict[str, PodNeeds] = field(default_factory=dict)
+    pods: dict[str, PodFacts] = field(default_factory=dict)
     ports: Counter[HostPort] = field(default_factory=Counter)
     generation: int = 0
 
     def set_node(self, node: Node) -> None:
         self.node = node
+        self.labels = dict(node.metadata.labels)
         self.allocatable = {name: quantity.of(value).nanos for name, value in node.status.allocatable.items()}
         self.taints = tuple(node.spec.taints)
+        self.cordoned = node.spec.unschedulable
+        self.images = {name: image.sizeBytes for image in node.status.images for name in image.names}
 
-    def add(self, uid: str, needs: PodNeeds) -> None:
-        self.pods[uid] = needs
+    def add(self, uid: str, facts: PodFacts) -> None:
+        self.pods[uid] = facts
+        needs = facts.needs
         _add(self.requested, needs.requests, 1)
         _add(self.scored, needs.scored, 1)
-        self.ports.update(needs.ports)
+        if needs.ports:
+            self.ports.update(needs.ports)
 
-    def remove(self, uid: str) -> None:
-        needs = self.pods.pop(uid)
+    def remove(self, uid: str) -> PodFacts:
+        facts = self.pods.pop(uid)
+        needs = facts.needs
         _add(self.requested, needs.requests, -1)
         _add(self.scored, needs.scored, -1)
         for port in needs.ports:
             self.ports[port] -= 1
             if not self.ports[port]:
                 del self.ports[port]
+        return facts
 
 
 def _add(totals: Totals, amounts: Mapping[str, int], sign: int) -> None:
@@ -95,20 +75,33 @@ def _add(totals: Totals, amounts: Mapping[str, int], sign: int) -> None:
 
 
 class Cache:
-    """All nodes with their pods."""
+    """All nodes with their pods, and what else decisions look at.
+
+    Attributes:
+        index: the same pods, by what other pods' rules ask.
+        owners: selectors of Services and owners.
+        images: name -> how many nodes have that image.
+    """
 
     def __init__(self) -> None:
+        self.index = PodIndex()
+        self.owners = Owners()
+        self.images: Counter[str] = Counter()
         self._nodes: dict[str, NodeState] = {}
+        self._in_order: list[NodeState] | None = None
+        self._namespaces: dict[str, Mapping[str, str]] = {}  # name -> labels
         self._where: dict[str, str] = {}  # pod uid -> node
         self._assumed: set[str] = set()
         self._generation = 0
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.nodes())
+        return len(self.nodes())
 
-    def nodes(self) -> Iterator[NodeState]:
+    def nodes(self) -> Sequence[NodeState]:
         """Nodes that exist, by name. Pods of a node that is not known yet are kept aside."""
-        return (state for _, state in sorted(self._nodes.items()) if state.node is not None)
+        if self._in_order is None:
+            self._in_order = [state for _, state in sorted(self._nodes.items()) if state.node is not None]
+        return self._in_order
 
     def get(self, name: str) -> NodeState | None:
         state = self._nodes.get(name)
@@ -116,49 +109,87 @@ class Cache:
 
     def set_node(self, node: Node) -> None:
         state = self._state(node.metadata.name)
+        if state.node is None:
+            self._in_order = None
+        self._count_images(state, -1)
         state.set_node(node)
+        self._count_images(state, 1)
         self._touch(state)
 
     def remove_node(self, name: str) -> None:
         state = self._nodes.get(name)
         if state is None:
             return
-        state.node = None
+        self._count_images(state, -1)
+        state.node, state.images = None, {}
+        self._in_order = None
         if not state.pods:
             del self._nodes[name]
 
-    def set_pod(self, pod: Pod) -> None:
-        """A pod that the watch shows on a node; confirms an assumed one."""
-        uid, node = pod.metadata.uid, pod.spec.nodeName
-        self._assumed.discard(uid)
-        self._place(uid, node, needs_of(pod))
+    def _count_images(self, state: NodeState, change: int) -> None:
+        for name in state.images:
+            self.images[name] += change
+            if not self.images[name]:
+                del self.images[name]
 
-    def assume(self, pod: Pod, node: str) -> None:
+    # Namespaces.
+
+    def set_namespace(self, namespace: Namespace) -> None:
+        self._namespaces[namespace.metadata.name] = dict(namespace.metadata.labels)
+
+    def remove_namespace(self, name: str) -> None:
+        self._namespaces.pop(name, None)
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of every namespace."""
+        return self._namespaces
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """None are known of a namespace that has not been seen."""
+        return self._namespaces.get(name, _NO_LABELS)
+
+    # Pods.
+
+    def facts(self, uid: str) -> PodFacts | None:
+        """What is counted of a pod that has a node; None of one that has none."""
+        node = self._where.get(uid)
+        return None if node is None else self._nodes[node].pods[uid]
+
+    def set_pod(self, pod: Pod) -> PodFacts:
+        """A pod that the watch shows on a node; confirms an assumed one."""
+        uid, facts = pod.metadata.uid, facts_of(pod)
+        self._assumed.discard(uid)
+        self._place(uid, pod.spec.nodeName, facts)
+        return facts
+
+    def assume(self, uid: str, facts: PodFacts, node: str) -> None:
         """Counts a pod before it is bound."""
-        self._assumed.add(pod.metadata.uid)
-        self._place(pod.metadata.uid, node, needs_of(pod))
+        self._assumed.add(uid)
+        self._place(uid, node, facts)
 
     def is_assumed(self, uid: str) -> bool:
         return uid in self._assumed
 
-    def forget(self, uid: str) -> None:
-        """Takes an assumed pod back; a confirmed one stays."""
-        if uid in self._assumed:
-            self.remove_pod(uid)
+    def forget(self, uid: str) -> PodFacts | None:
+        """Takes an assumed pod back; a confirmed one stays. Answers what does not count any more."""
+        return self.remove_pod(uid) if uid in self._assumed else None
 
-    def remove_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> PodFacts | None:
+        """Answers what does not count any more."""
         self._assumed.discard(uid)
         name = self._where.pop(uid, None)
         if name is None:
-            return
+            return None
         state = self._nodes[name]
-        state.remove(uid)
+        facts = state.remove(uid)
+        self.index.remove(facts, name)
         self._touch(state)
         if state.node is None and not state.pods:
             del self._nodes[name]
+        return facts
 
-    def _place(self, uid: str, node: str, needs: PodNeeds) -> None:
-        if self._where.get(uid) == node and self._nodes[node].pods[uid] == needs:
+    def _place(self, uid: str, node: str, facts: PodFacts) -> None:
+        if self._where.get(uid) == node and self._nodes[node].pods[uid] == facts:
             return
         if uid in self._where:
             assumed = uid in self._assumed
@@ -166,7 +197,8 @@ class Cache:
             if assumed:
                 self._assumed.add(uid)
         state = self._state(node)
-        state.add(uid, needs)
+        state.add(uid, facts)
+        self.index.add(facts, node)
         self._where[uid] = node
         self._touch(state)
 

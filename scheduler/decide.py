@@ -1,4 +1,4 @@
-"""Where a pod goes: (nodes, pod, profile) -> Chosen or Unschedulable. Pure.
+"""Where a pod goes: (pod, cluster, profile) -> Chosen or Unschedulable. Pure.
 
 Filter the nodes, score those that fit, take the best. In large clusters only a part is looked at,
 beginning where the last decision ended, as upstream does.
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podyard.api.types import Pod
-from scheduler.cache import NodeState
-from scheduler.framework import Plugin, Refusal
+from scheduler.cache import Cache, NodeState
+from scheduler.framework import Filter, Plugin, Refusal
+from scheduler.pods import Subject
 
 _MIN_FEASIBLE = 100
 _MIN_PERCENTAGE = 5
@@ -49,16 +49,16 @@ def wanted_feasible(count: int) -> int:
 
 
 def decide(
-    pod: Pod, nodes: Sequence[NodeState], profile: Sequence[Plugin], *, start: int, tie: float
+    subject: Subject, cluster: Cache, profile: Sequence[Plugin], *, start: int, tie: float
 ) -> Chosen | Unschedulable:
     """Chooses a node.
 
     Args:
-        nodes: all nodes, always in the same order.
-        start: index of the first node to look at.
+        start: index, in `cluster.nodes()`, of the first node to look at.
         tie: a number in [0, 1) that decides between nodes of the same score.
     """
-    prepared = [(plugin, plugin.prepare(pod)) for plugin in profile]
+    nodes = cluster.nodes()
+    filters = _filters(subject, cluster, profile)
     enough = wanted_feasible(len(nodes))
     feasible: list[NodeState] = []
     refusals: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def decide(
     for offset in range(len(nodes)):
         state = nodes[(start + offset) % len(nodes)]
         examined += 1
-        refusal = _refusal(prepared, state, failed)
+        refusal = _refusal(filters, state, failed)
         if refusal is None:
             feasible.append(state)
             if len(feasible) >= enough:
@@ -78,30 +78,48 @@ def decide(
             helpless += not refusal.resolvable
     if not feasible:
         return Unschedulable(message(len(nodes), refusals, helpless), frozenset(failed))
-    return Chosen(_best(prepared, feasible, tie).name, examined, len(feasible))
+    return Chosen(_best(subject, cluster, profile, feasible, tie).name, examined, len(feasible))
 
 
-def _refusal(prepared: Sequence[tuple[Plugin, object]], state: NodeState, failed: set[str]) -> Refusal | None:
-    for plugin, facts in prepared:
-        if plugin.filter is None:
+_Prepared = tuple[str, Filter, object]
+
+
+def _filters(subject: Subject, cluster: Cache, profile: Sequence[Plugin]) -> list[_Prepared]:
+    """The filters that have something to say of this pod."""
+    found: list[_Prepared] = []
+    for plugin in profile:
+        if plugin.filter is None or plugin.pre_filter is None:
             continue
-        refusal = plugin.filter(facts, state)
+        facts = plugin.pre_filter(subject, cluster)
+        if facts is not None:
+            found.append((plugin.name, plugin.filter, facts))
+    return found
+
+
+def _refusal(filters: Sequence[_Prepared], state: NodeState, failed: set[str]) -> Refusal | None:
+    for name, refuses, facts in filters:
+        refusal = refuses(facts, state)
         if refusal is not None:
-            failed.add(plugin.name)
+            failed.add(name)
             return refusal
     return None
 
 
-def _best(prepared: Sequence[tuple[Plugin, object]], feasible: list[NodeState], tie: float) -> NodeState:
+def _best(
+    subject: Subject, cluster: Cache, profile: Sequence[Plugin], feasible: list[NodeState], tie: float
+) -> NodeState:
     if len(feasible) == 1:
         return feasible[0]
     totals = [0] * len(feasible)
-    for plugin, facts in prepared:
-        if plugin.score is None:
+    for plugin in profile:
+        if plugin.score is None or plugin.pre_score is None:
             continue
-        scores = plugin.normalize([plugin.score(facts, state) for state in feasible])
-        for index, score in enumerate(scores):
-            totals[index] += score * plugin.weight
+        facts = plugin.pre_score(subject, cluster, feasible)
+        if facts is None:
+            continue
+        score, weight = plugin.score, plugin.weight
+        scores = plugin.normalize([score(facts, state) for state in feasible])
+        totals = [total + weight * points for total, points in zip(totals, scores, strict=True)]
     highest = max(totals)
     best = [state for state, total in zip(feasible, totals, strict=True) if total == highest]
     return best[int(tie * len(best))]

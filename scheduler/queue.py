@@ -7,12 +7,14 @@ may help, at the latest five minutes). A change during a pod's own attempt count
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from podyard.api.types import Key, Pod
 from podyard.base.backoff import Backoff
+from scheduler.pods import Subject, subject_of
 
 _BACKOFF = Backoff(base_s=1.0, cap_s=10.0, spread=0.0)
 # Upstream: the longest time in the unschedulable set.
@@ -35,6 +37,22 @@ class Waiting:
     attempts: int = 0
     tried_at_s: float = 0.0
     failed: frozenset[str] = frozenset()
+    _subject: Subject | None = None
+
+    @property
+    def subject(self) -> Subject:
+        """The pod with its facts, read when they are first asked for."""
+        if self._subject is None:
+            self._subject = subject_of(self.pod)
+        return self._subject
+
+    def update(self, pod: Pod) -> bool:
+        """Takes a newer state; answers whether it may be decided about differently."""
+        old, self.pod = self.pod, pod
+        if old.spec == pod.spec and old.metadata.labels == pod.metadata.labels:
+            return False
+        self._subject = None
+        return True
 
     @property
     def key(self) -> Key:
@@ -53,7 +71,8 @@ class SchedulingQueue:
         self._in_active: set[str] = set()
         self._backoff: list[tuple[float, int, str]] = []
         self._in_backoff: set[str] = set()
-        self._unschedulable: set[str] = set()
+        self._unschedulable: dict[str, None] = {}  # in the order in which they came
+        self._refused_by: Counter[str] = Counter()  # plugin -> how many of those it refused
         self._in_flight: set[str] = set()
         self._moved_in_flight: set[str] = set()
         self._sequence = 0
@@ -78,17 +97,15 @@ class SchedulingQueue:
             self._pods[uid] = Waiting(pod, now_s)
             self._activate(uid)
             return
-        changed = known.pod.spec != pod.spec or known.pod.metadata.labels != pod.metadata.labels
-        known.pod = pod
-        if changed:
+        if known.update(pod):
             self._move(uid, now_s)
 
     def remove(self, uid: str) -> None:
         """The pod is gone or bound."""
+        self._leave_unschedulable(uid)
         self._pods.pop(uid, None)
         self._in_active.discard(uid)
         self._in_backoff.discard(uid)
-        self._unschedulable.discard(uid)
         self._in_flight.discard(uid)
         self._moved_in_flight.discard(uid)
 
@@ -124,12 +141,22 @@ class SchedulingQueue:
         if error or moved:
             self._back_off(uid)
         else:
-            self._unschedulable.add(uid)
+            self._unschedulable[uid] = None
+            self._refused_by.update(failed or ("",))
 
-    def wake(self, hint: Hint, now_s: float) -> None:
-        """Something changed: the pods that it may help are tried again, after their back-off."""
-        for uid in [uid for uid in self._unschedulable if hint(self._pods[uid])]:
-            self._move(uid, now_s)
+    def wake(self, plugins: Collection[str], now_s: float, helps: Hint | None = None) -> None:
+        """Something changed: the pods that it may help are tried again, after their back-off.
+
+        Args:
+            plugins: it may help pods that one of these refused; "" stands for those that none did.
+            helps: whether it may help one of those.
+        """
+        if any(name in self._refused_by for name in plugins):
+            refused = [self._pods[uid] for uid in self._unschedulable]
+            wanted = [waiting for waiting in refused if _any_of(waiting.failed or ("",), plugins)]
+            for waiting in wanted:
+                if helps is None or helps(waiting):
+                    self._move(waiting.pod.metadata.uid, now_s)
         # What happens while a pod is being tried was perhaps not seen by that attempt.
         self._moved_in_flight.update(self._in_flight)
 
@@ -156,11 +183,20 @@ class SchedulingQueue:
             if uid in self._in_flight:
                 self._moved_in_flight.add(uid)
             return
-        self._unschedulable.discard(uid)
+        self._leave_unschedulable(uid)
         if self._pods[uid].backoff_ends_s() > now_s:
             self._back_off(uid)
         else:
             self._activate(uid)
+
+    def _leave_unschedulable(self, uid: str) -> None:
+        if uid not in self._unschedulable:
+            return
+        del self._unschedulable[uid]
+        for name in self._pods[uid].failed or ("",):
+            self._refused_by[name] -= 1
+            if not self._refused_by[name]:
+                del self._refused_by[name]
 
     def _back_off(self, uid: str) -> None:
         self._in_backoff.add(uid)
@@ -172,3 +208,7 @@ class SchedulingQueue:
         self._in_active.add(uid)
         self._sequence += 1
         heappush(self._active, (-waiting.pod.spec.priority, waiting.added_at_s, self._sequence, uid))
+
+
+def _any_of(names: Collection[str], plugins: Collection[str]) -> bool:
+    return any(name in plugins for name in names)

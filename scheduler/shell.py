@@ -7,11 +7,12 @@ goes out in batches, so one message carries many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from podyard.api import errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Node, Pod
+from podyard.api.types import Namespace, Node, Pod, Service
 from podyard.base import clock, ids, log, metrics
 from podyard.base.run import Background
 from podyard.client.client import Client
@@ -20,8 +21,10 @@ from podyard.client.recorder import Recorder
 from scheduler.binding import Binder, Decided
 from scheduler.cache import Cache
 from scheduler.decide import Chosen, decide
-from scheduler.framework import Plugin
+from scheduler.framework import Event, Plugin, PodChange
 from scheduler.marking import Marker
+from scheduler.owners import OWNERS
+from scheduler.pods import PodFacts
 from scheduler.profile import DEFAULT
 from scheduler.queue import SchedulingQueue, Waiting
 
@@ -60,11 +63,28 @@ class Scheduler:
         self._marker = Marker(client)
         self._binder = Binder(client, self._bound, self._wanted)
         self._start = 0
-        self._events = {plugin.name: plugin.events for plugin in profile}
-        self._pods = self.informers.of(Pod)
-        self._nodes = self.informers.of(Node)
-        self._nodes.on_change(self._on_node)
-        self._pods.on_change(self._on_pod)
+        self._moved_by = {event: _names(profile, event) for event in Event}
+        self._hints = {plugin.name: plugin.helps for plugin in profile if plugin.helps is not None}
+        # What decisions only look at, before the pods that are decided about.
+        owners = self._cache.owners
+        self._follow(Namespace, self._cache.set_namespace, self._namespace_gone)
+        self._follow(Service, owners.set_service, owners.remove_service)
+        for kind in OWNERS:
+            self._follow(kind, owners.set_owner, owners.remove_owner)
+        self.informers.of(Node).on_change(self._on_node)
+        self.informers.of(Pod).on_change(self._on_pod)
+
+    def _follow(self, kind: type[Any], put: Callable[[Any], None], drop: Callable[[Any], None]) -> None:
+        def change(old: Any, new: Any) -> None:
+            if new is None:
+                drop(old)
+            else:
+                put(new)
+
+        self.informers.of(kind).on_change(change)
+
+    def _namespace_gone(self, namespace: Namespace) -> None:
+        self._cache.remove_namespace(namespace.metadata.name)
 
     async def run(self) -> None:
         """Schedules for ever; ends by cancellation only. The informers must be running."""
@@ -81,14 +101,16 @@ class Scheduler:
         if new is None:
             assert old is not None
             self._cache.remove_node(old.metadata.name)
+            self._wake_for(Event.NODE_GONE)
             return
         self._cache.set_node(new)
         if old is None or _matters(old) != _matters(new):
-            self._wake_for("node")
+            self._wake_for(Event.NODE)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._gone(old)
+            old = None
         if new is None:
             return
         if new.spec.nodeName:
@@ -96,13 +118,26 @@ class Scheduler:
             if new.status.phase in ("Succeeded", "Failed"):
                 self._gone(new)
             else:
-                self._cache.set_pod(new)
+                self._placed(old, new)
         elif self._is_ours(new):
             if not self._cache.is_assumed(new.metadata.uid):
                 self._queue.add(new, clock.now_s())
                 self._wake.set()
         else:
             self._queue.remove(new.metadata.uid)
+
+    def _placed(self, old: Pod | None, new: Pod) -> None:
+        """A pod that has a node came or changed."""
+        uid = new.metadata.uid
+        if old is not None and self._cache.facts(uid) is not None and _counts_alike(old, new):
+            return
+        was_there = old is not None and bool(old.spec.nodeName)
+        before = self._cache.facts(uid) if was_there else None
+        after = self._cache.set_pod(new)
+        if before is not None and before.needs != after.needs:
+            self._wake_for(Event.POD_GONE)  # a part of it, that is
+        if before != after:
+            self._wake_for_change(PodChange(before, after))
 
     def _is_ours(self, pod: Pod) -> bool:
         return (
@@ -114,15 +149,27 @@ class Scheduler:
 
     def _gone(self, pod: Pod) -> None:
         self._queue.remove(pod.metadata.uid)
-        self._cache.remove_pod(pod.metadata.uid)
-        if pod.spec.nodeName:
-            self._wake_for("pod deleted")
+        self._freed(self._cache.remove_pod(pod.metadata.uid))
 
-    def _wake_for(self, event: str) -> None:
-        def helps(waiting: Waiting) -> bool:
-            return not waiting.failed or any(event in self._events[name] for name in waiting.failed)
+    def _freed(self, facts: PodFacts | None) -> None:
+        """What a pod took of its node is free again."""
+        if facts is not None:
+            self._wake_for(Event.POD_GONE)
+            self._wake_for_change(PodChange(facts, None))
 
-        self._queue.wake(helps, clock.now_s())
+    def _wake_for(self, event: Event) -> None:
+        self._queue.wake(self._moved_by[event], clock.now_s())
+        self._wake.set()
+
+    def _wake_for_change(self, change: PodChange) -> None:
+        def helped(waiting: Waiting) -> bool:
+            return any(
+                self._hints[name](waiting.subject, change, self._cache)
+                for name in sorted(waiting.failed)
+                if name in self._hints
+            )
+
+        self._queue.wake(self._hints, clock.now_s(), helped)
         self._wake.set()
 
     # Deciding.
@@ -145,11 +192,11 @@ class Scheduler:
             await clock.wait(self._wake, self._queue.next_due_s())
 
     def _decide(self, background: Background, waiting: Waiting) -> None:
-        pod, nodes = waiting.pod, list(self._cache.nodes())
-        result = decide(pod, nodes, self._profile, start=self._start, tie=ids.jitter())
+        pod, subject = waiting.pod, waiting.subject
+        result = decide(subject, self._cache, self._profile, start=self._start, tie=ids.jitter())
         if isinstance(result, Chosen):
-            self._start = (self._start + result.examined) % max(len(nodes), 1)
-            self._cache.assume(pod, result.node)
+            self._start = (self._start + result.examined) % max(len(self._cache), 1)
+            self._cache.assume(pod.metadata.uid, subject.facts, result.node)
             self._marker.when_idle(pod.metadata.uid, lambda: self._binder.bind(pod, result.node))
             return
         _ATTEMPTS.labels("unschedulable").inc()
@@ -173,10 +220,8 @@ class Scheduler:
             self._recorder.event(pod, "Normal", "Scheduled", text)
             return
         _ATTEMPTS.labels("error").inc()
-        if self._cache.is_assumed(metadata.uid):
-            self._cache.forget(metadata.uid)
-            # Its place is free again: what was refused meanwhile may fit now.
-            self._wake_for("pod deleted")
+        # Its place is free again: what was refused meanwhile may fit now.
+        self._freed(self._cache.forget(metadata.uid))
         if not isinstance(problem, (errors.NotFound, errors.Conflict)):
             _LOGGER.warning("bind failed", pod=metadata.name, node=node, error=problem.message)
             self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {problem.message}")
@@ -191,3 +236,18 @@ def _matters(node: Node) -> tuple[bytes, ...]:
     for name, value in node.status.allocatable.items():
         spec.status.allocatable[name].CopyFrom(value)
     return (spec.SerializeToString(deterministic=True),)
+
+
+def _counts_alike(old: Pod, new: Pod) -> bool:
+    """Whether two states of a pod are the same to the cache."""
+    return (
+        old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.HasField("deletionTimestamp") == new.metadata.HasField("deletionTimestamp")
+    )
+
+
+def _names(profile: Sequence[Plugin], event: Event) -> frozenset[str]:
+    """Plugins whose refusals an event may end; a new node helps when there was none."""
+    named = {plugin.name for plugin in profile if event in plugin.events}
+    return frozenset(named | {""}) if event is Event.NODE else frozenset(named)

@@ -1,105 +1,60 @@
 """NodeName and NodeAffinity (nodeSelector, required and preferred node affinity).
 
-Sources: nodename/node_name.go, nodeaffinity/node_affinity.go, component-helpers nodeaffinity.
+Sources: nodename/node_name.go, nodeaffinity/node_affinity.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from podyard.api.types import Pod, core_v1
-from scheduler.cache import NodeState
+from podyard.api.types import core_v1
+from scheduler.cache import Cache, NodeState
 from scheduler.framework import Plugin, Refusal, by_maximum
+from scheduler.nodematch import Required, required_of, term_matches
+from scheduler.pods import Subject
 
-_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+_MISNAMED = Refusal(("node(s) didn't match the requested node name",), resolvable=False)
+_MISMATCH = Refusal(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a pod says about nodes."""
-
-    node_name: str
-    selector: Mapping[str, str]
-    required: tuple[core_v1.NodeSelectorTerm, ...] | None
-    preferred: tuple[core_v1.PreferredSchedulingTerm, ...]
+_Preferred = tuple[core_v1.PreferredSchedulingTerm, ...]
 
 
-def _prepare(pod: Pod) -> Wanted:
-    affinity = pod.spec.affinity.nodeAffinity
-    required = None
-    if affinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
-        required = tuple(affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms)
-    preferred = tuple(affinity.preferredDuringSchedulingIgnoredDuringExecution)
-    return Wanted(pod.spec.nodeName, dict(pod.spec.nodeSelector), required, preferred)
+def _name_of(subject: Subject, cache: Cache) -> str | None:
+    return subject.pod.spec.nodeName or None
 
 
-def filter_name(wanted: Wanted, state: NodeState) -> Refusal | None:
+def filter_name(name: str, state: NodeState) -> Refusal | None:
     """Refuses every node but the one that the pod names."""
-    if wanted.node_name in ("", state.name):
-        return None
-    return Refusal(("node(s) didn't match the requested node name",), resolvable=False)
+    return None if name == state.name else _MISNAMED
 
 
-def filter_affinity(wanted: Wanted, state: NodeState) -> Refusal | None:
+def _required(subject: Subject, cache: Cache) -> Required | None:
+    return required_of(subject.pod)
+
+
+def filter_affinity(required: Required, state: NodeState) -> Refusal | None:
     """Refuses nodes that selector or required affinity do not choose."""
-    assert state.node is not None
-    labels = state.node.metadata.labels
-    if any(labels.get(key) != value for key, value in wanted.selector.items()):
-        return Refusal((_MISMATCH,), resolvable=False)
-    if wanted.required is not None and not any(term_matches(term, state) for term in wanted.required):
-        return Refusal((_MISMATCH,), resolvable=False)
-    return None
+    return None if required.chooses(state) else _MISMATCH
 
 
-def score_affinity(wanted: Wanted, state: NodeState) -> int:
+def _preferred(subject: Subject, cache: Cache, nodes: Sequence[NodeState]) -> _Preferred | None:
+    if not subject.pod.spec.HasField("affinity"):
+        return None
+    affinity = subject.pod.spec.affinity.nodeAffinity
+    return tuple(affinity.preferredDuringSchedulingIgnoredDuringExecution) or None
+
+
+def score_affinity(preferred: _Preferred, state: NodeState) -> int:
     """The sum of the weights of the preferred terms that match."""
-    return sum(
-        entry.weight for entry in wanted.preferred if entry.weight and term_matches(entry.preference, state)
-    )
+    return sum(entry.weight for entry in preferred if entry.weight and term_matches(entry.preference, state))
 
 
-def term_matches(term: core_v1.NodeSelectorTerm, state: NodeState) -> bool:
-    """All expressions must hold; a term without any matches nothing."""
-    if not term.matchExpressions and not term.matchFields:
-        return False
-    assert state.node is not None
-    labels = state.node.metadata.labels
-    fields = {"metadata.name": state.name}
-    return all(_holds(expression, labels) for expression in term.matchExpressions) and all(
-        _holds(expression, fields) for expression in term.matchFields
-    )
-
-
-def _holds(expression: core_v1.NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    present, value = expression.key in labels, labels.get(expression.key, "")
-    match expression.operator:
-        case "In":
-            return present and value in expression.values
-        case "NotIn":
-            return not present or value not in expression.values
-        case "Exists":
-            return present
-        case "DoesNotExist":
-            return not present
-        case "Gt" | "Lt":
-            return present and _compared(expression.operator, value, expression.values)
-    return False
-
-
-def _compared(operator: str, value: str, limits: Sequence[str]) -> bool:
-    try:
-        number, limit = int(value), int(limits[0])
-    except (ValueError, IndexError):
-        return False
-    return number > limit if operator == "Gt" else number < limit
-
-
-NAME = Plugin("NodeName", prepare=_prepare, filter=filter_name, events=frozenset())
+NAME = Plugin("NodeName", pre_filter=_name_of, filter=filter_name, events=frozenset())
 AFFINITY = Plugin(
     "NodeAffinity",
-    prepare=_prepare,
+    pre_filter=_required,
     filter=filter_affinity,
+    pre_score=_preferred,
     score=score_affinity,
     normalize=by_maximum,
     weight=2,

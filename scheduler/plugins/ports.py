@@ -5,13 +5,15 @@ Source: nodeports/node_ports.go; HostPortInfo.CheckConflict.
 
 from __future__ import annotations
 
-from podyard.api.types import Pod
-from scheduler.cache import ANY_ADDRESS, HostPort, NodeState, needs_of
-from scheduler.framework import Plugin, Refusal
+from scheduler.cache import Cache, NodeState
+from scheduler.framework import Event, Plugin, Refusal
+from scheduler.pods import ANY_ADDRESS, HostPort, Subject
+
+_TAKEN = Refusal(("node(s) didn't have free ports for the requested pod ports",))
 
 
-def _wanted(pod: Pod) -> frozenset[HostPort]:
-    return needs_of(pod).ports
+def _wanted(subject: Subject, cache: Cache) -> frozenset[HostPort] | None:
+    return subject.facts.needs.ports or None
 
 
 def ports_free(wanted: frozenset[HostPort], state: NodeState) -> Refusal | None:
@@ -21,8 +23,13 @@ def ports_free(wanted: frozenset[HostPort], state: NodeState) -> Refusal | None:
             if (taken_protocol, taken_number) != (protocol, number):
                 continue
             if taken_address == address or ANY_ADDRESS in (taken_address, address):
-                return Refusal(("node(s) didn't have free ports for the requested pod ports",))
+                return _TAKEN
     return None
 
 
-PORTS = Plugin("NodePorts", prepare=_wanted, filter=ports_free, events=frozenset({"node", "pod deleted"}))
+PORTS = Plugin(
+    "NodePorts",
+    pre_filter=_wanted,
+    filter=ports_free,
+    events=frozenset({Event.NODE, Event.POD_GONE}),
+)

@@ -6,65 +6,60 @@ Sources: tainttoleration/taint_toleration.go, nodeunschedulable/node_unschedulab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from podyard.api.tolerations import tolerates
-from podyard.api.types import Pod, Taint, Toleration
-from scheduler.cache import NodeState
+from podyard.api.types import Taint, Toleration
+from scheduler.cache import Cache, NodeState
 from scheduler.framework import Plugin, Refusal, by_maximum_reversed
+from scheduler.nodematch import keeps_out, tolerated
+from scheduler.pods import Subject
 
-_HARD = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_TAINTED = Refusal(("node(s) had untolerated taint(s)",), resolvable=False)
+_CORDONED = Refusal(("node(s) were unschedulable",), resolvable=False)
+
+Tolerations = tuple[Toleration, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerated:
-    """A pod's tolerations; `preferring` are those that count for PreferNoSchedule."""
-
-    all: tuple[Toleration, ...]
-    preferring: tuple[Toleration, ...]
+def _tolerations(subject: Subject, cache: Cache) -> Tolerations:
+    return tuple(subject.pod.spec.tolerations)
 
 
-def _prepare(pod: Pod) -> Tolerated:
-    tolerations = tuple(pod.spec.tolerations)
-    return Tolerated(tolerations, tuple(t for t in tolerations if t.effect in ("", "PreferNoSchedule")))
-
-
-def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    return any(tolerates(toleration, taint) for toleration in tolerations)
-
-
-def filter_taints(tolerated: Tolerated, state: NodeState) -> Refusal | None:
+def filter_taints(tolerations: Tolerations, state: NodeState) -> Refusal | None:
     """Refuses a node with a NoSchedule or NoExecute taint that is not tolerated."""
-    for taint in state.taints:
-        if taint.effect in _HARD and not _tolerated(taint, tolerated.all):
-            return Refusal(("node(s) had untolerated taint(s)",), resolvable=False)
-    return None
+    return _TAINTED if state.taints and keeps_out(state.taints, tolerations) else None
 
 
-def count_preferring(tolerated: Tolerated, state: NodeState) -> int:
+def _preferring(subject: Subject, cache: Cache, nodes: Sequence[NodeState]) -> Tolerations | None:
+    if not any(taint.effect == "PreferNoSchedule" for state in nodes for taint in state.taints):
+        return None
+    return tuple(t for t in subject.pod.spec.tolerations if t.effect in ("", "PreferNoSchedule"))
+
+
+def count_preferring(tolerations: Tolerations, state: NodeState) -> int:
     """How many PreferNoSchedule taints are not tolerated."""
     return sum(
         1
         for taint in state.taints
-        if taint.effect == "PreferNoSchedule" and not _tolerated(taint, tolerated.preferring)
+        if taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations)
     )
 
 
-def filter_unschedulable(tolerated: Tolerated, state: NodeState) -> Refusal | None:
-    """Refuses a cordoned node, unless the pod tolerates that."""
-    assert state.node is not None
-    if not state.node.spec.unschedulable or _tolerated(_UNSCHEDULABLE, tolerated.all):
-        return None
-    return Refusal(("node(s) were unschedulable",), resolvable=False)
+def _kept_from_cordoned(subject: Subject, cache: Cache) -> bool | None:
+    return None if tolerated(_UNSCHEDULABLE, subject.pod.spec.tolerations) else True
+
+
+def filter_unschedulable(_: bool, state: NodeState) -> Refusal | None:
+    """Refuses a cordoned node."""
+    return _CORDONED if state.cordoned else None
 
 
 TAINTS = Plugin(
     "TaintToleration",
-    prepare=_prepare,
+    pre_filter=_tolerations,
     filter=filter_taints,
+    pre_score=_preferring,
     score=count_preferring,
     normalize=by_maximum_reversed,
     weight=3,
 )
-UNSCHEDULABLE = Plugin("NodeUnschedulable", prepare=_prepare, filter=filter_unschedulable)
+UNSCHEDULABLE = Plugin("NodeUnschedulable", pre_filter=_kept_from_cordoned, filter=filter_unschedulable)

@@ -6,42 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podyard.api.types import Node, Pod
+from podyard.api.types import Pod
 from scheduler.cache import Cache
 from scheduler.decide import Chosen, Unschedulable, decide, wanted_feasible
+from scheduler.pods import subject_of
 from scheduler.profile import DEFAULT
-
-
-def node(
-    name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", labels=None, taints=(), cordon=False
-):
-    allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
-    return Node(
-        metadata={"name": name, "labels": labels or {}},
-        spec={"taints": list(taints), "unschedulable": cordon},
-        status={"allocatable": {key: {"string": value} for key, value in allocatable.items()}},
-    )
-
-
-def pod(name: str = "p", *, cpu: str = "", memory: str = "", **spec) -> Pod:
-    requests = {key: {"string": value} for key, value in (("cpu", cpu), ("memory", memory)) if value}
-    return Pod(
-        metadata={"name": name, "namespace": "default", "uid": name},
-        spec={"containers": [{"name": "c", "resources": {"requests": requests}}], **spec},
-    )
-
-
-def cluster(*nodes: Node, pods=()) -> Cache:
-    cache = Cache()
-    for entry in nodes:
-        cache.set_node(entry)
-    for entry in pods:
-        cache.set_pod(entry)
-    return cache
-
-
-def result(subject: Pod, cache: Cache, tie: float = 0.0):
-    return decide(subject, list(cache.nodes()), DEFAULT, start=0, tie=tie)
+from tests.unit.scheduler.builders import assume, cluster, node, pod, result
 
 
 def test_the_emptier_node_is_chosen():
@@ -136,8 +106,7 @@ def test_only_part_of_a_large_cluster_is_looked_at(count, wanted):
 
 def test_the_search_begins_where_it_is_told():
     cache = cluster(*(node(f"n{number:03}") for number in range(300)))
-    states = list(cache.nodes())
-    answer = decide(pod(), states, DEFAULT, start=290, tie=0.0)
+    answer = decide(subject_of(pod()), cache, DEFAULT, start=290, tie=0.0)
     assert answer.examined == answer.feasible == wanted_feasible(300)
 
 
@@ -155,7 +124,7 @@ def test_no_node_is_ever_given_more_than_it_has(sizes, wants, tie):
         if isinstance(answer, Chosen):
             left[answer.node] -= want
             assert left[answer.node] >= 0
-            cache.assume(subject, answer.node)
+            assume(cache, subject, answer.node)
         else:
             assert all(size < want for size in left.values())
 
@@ -163,7 +132,7 @@ def test_no_node_is_ever_given_more_than_it_has(sizes, wants, tie):
 def test_an_assumed_pod_counts_until_it_is_forgotten():
     cache = cluster(node("a", cpu="2"))
     first = pod("first", cpu="2")
-    cache.assume(first, "a")
+    assume(cache, first, "a")
     assert isinstance(result(pod("second", cpu="1"), cache), Unschedulable)
     cache.forget("first")
     assert isinstance(result(pod("second", cpu="1"), cache), Chosen)
@@ -172,7 +141,7 @@ def test_an_assumed_pod_counts_until_it_is_forgotten():
 def test_a_confirmed_pod_is_not_forgotten():
     cache = cluster(node("a", cpu="2"))
     bound = pod("first", cpu="2", nodeName="a")
-    cache.assume(pod("first", cpu="2"), "a")
+    assume(cache, pod("first", cpu="2"), "a")
     cache.set_pod(bound)
     cache.forget("first")
     assert isinstance(result(pod("second", cpu="1"), cache), Unschedulable)
@@ -223,7 +192,7 @@ def test_a_port_of_a_node_is_given_once(taken, wanted, fits):
 def test_a_port_counts_from_the_decision_on():
     cache = cluster(node("a"), node("b"))
     for name, where in (("one", "a"), ("two", "b")):
-        cache.assume(with_port(name, port(80)), where)
+        assume(cache, with_port(name, port(80)), where)
     assert isinstance(result(with_port("three", port(80)), cache), Unschedulable)
     cache.forget("one")
     assert result(with_port("three", port(80)), cache).node == "a"

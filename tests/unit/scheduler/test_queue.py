@@ -39,7 +39,7 @@ def test_a_pod_that_failed_waits_for_a_change_and_then_for_its_back_off():
     queue.failed("a", 0.0, frozenset({"NodeResourcesFit"}))
     queue.advance(20.0)
     assert taken(queue, 20.0) == []
-    queue.wake(lambda waiting: "NodeResourcesFit" in waiting.failed, 0.5)
+    queue.wake({"NodeResourcesFit"}, 0.5)
     assert taken(queue, 0.5) == []
     assert queue.next_due_s() == 1.0
     queue.advance(1.0)
@@ -65,7 +65,8 @@ def test_an_event_that_does_not_help_wakes_nobody():
     queue.add(pod("a"), 0.0)
     queue.take(0.0)
     queue.failed("a", 0.0, frozenset({"NodeName"}))
-    queue.wake(lambda waiting: False, 5.0)
+    queue.wake({"NodeResourcesFit"}, 5.0)
+    queue.wake({"NodeName"}, 5.0, lambda waiting: False)
     queue.advance(299.0)
     assert taken(queue, 299.0) == []
 
@@ -84,7 +85,7 @@ def test_an_event_during_the_attempt_counts_for_it():
     queue = SchedulingQueue()
     queue.add(pod("a"), 0.0)
     queue.take(0.0)
-    queue.wake(lambda waiting: True, 0.0)
+    queue.wake({"NodeName"}, 0.0)
     queue.failed("a", 0.0, frozenset({"NodeResourcesFit"}))
     queue.advance(1.0)
     assert taken(queue, 1.0) == ["a"]
@@ -154,7 +155,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(plugin=st.sampled_from(["x", "y"]))
     def wake(self, plugin):
-        self.queue.wake(lambda waiting: plugin in waiting.failed, self.now_s)
+        self.queue.wake({plugin}, self.now_s)
 
     @rule(step_s=st.floats(0.1, 400))
     def pass_time(self, step_s):

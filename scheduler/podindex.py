@@ -1,0 +1,178 @@
+"""Where pods are, by what other pods' rules ask of them; kept up to date step by step. Pure.
+
+Pods of a namespace with the same labels are one *group*, pods with the same (anti-)affinity terms
+one *holder group*; each counts its pods by node. The replicas of a workload share both, so a rule
+looks at a few groups instead of at all pods of all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from podyard.api.selectors import LabelSelector
+from scheduler.pods import PodFacts, Terms
+
+Counts = dict[str, int]  # node -> how many pods
+LabelSet = frozenset[tuple[str, str]]
+_At = TypeVar("_At")
+
+# Answers kept for each namespace.
+_MEMORY = 256
+
+
+class Group:
+    """Pods of one namespace with the same labels.
+
+    Attributes:
+        on: how many there are, by node.
+        staying: the same, without those that are being deleted.
+    """
+
+    __slots__ = ("labels", "namespace", "on", "staying")
+
+    def __init__(self, namespace: str, labels: Mapping[str, str]) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.on: Counts = {}
+        self.staying: Counts = {}
+
+
+class Holders:
+    """Pods of one namespace with the same terms, by node."""
+
+    __slots__ = ("namespace", "on", "terms")
+
+    def __init__(self, namespace: str, terms: Terms) -> None:
+        self.namespace = namespace
+        self.terms = terms
+        self.on: Counts = {}
+
+
+class PodIndex:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[LabelSet, Group]] = {}
+        self._by_label: dict[tuple[str, str, str], dict[LabelSet, Group]] = {}
+        self._holders: dict[tuple[str, bytes], Holders] = {}
+        self._refusing: dict[tuple[str, bytes], Holders] = {}
+        self._chosen: dict[str, dict[LabelSelector, tuple[Group, ...]]] = {}
+
+    # Asking.
+
+    def holders(self) -> Iterator[Holders]:
+        """Groups of pods that have terms of any sort."""
+        return iter(self._holders.values())
+
+    def refusing(self) -> Iterator[Holders]:
+        """Groups of pods that require not to be with others."""
+        return iter(self._refusing.values())
+
+    def select(self, namespaces: Iterable[str] | None, selector: LabelSelector) -> Iterator[Group]:
+        """Groups whose labels are selected.
+
+        Args:
+            namespaces: None for all.
+        """
+        for namespace in self._groups if namespaces is None else namespaces:
+            yield from self._select(namespace, selector)
+
+    def staying(self, namespace: str, selector: LabelSelector) -> Counts:
+        """How many of the selected pods are on each node, without those being deleted; not to be changed."""
+        groups = self._select(namespace, selector)
+        if len(groups) == 1:
+            return groups[0].staying
+        totals: Counts = {}
+        for group in groups:
+            for node, count in group.staying.items():
+                totals[node] = totals.get(node, 0) + count
+        return totals
+
+    def _select(self, namespace: str, selector: LabelSelector) -> tuple[Group, ...]:
+        known = self._chosen.setdefault(namespace, {})
+        found = known.get(selector)
+        if found is None:
+            candidates = self._candidates(namespace, selector)
+            found = tuple(group for group in candidates.values() if selector.matches(group.labels))
+            if len(known) >= _MEMORY:
+                known.clear()
+            known[selector] = found
+        return found
+
+    def _candidates(self, namespace: str, selector: LabelSelector) -> Mapping[LabelSet, Group]:
+        """The fewest groups that must hold all that are selected."""
+        if selector.nothing:
+            return {}
+        fewest: Mapping[LabelSet, Group] = self._groups.get(namespace, {})
+        for term in selector.requirements:
+            if term.operator in ("=", "in") and len(term.values) == 1:
+                fitting = self._by_label.get((namespace, term.key, term.values[0]), {})
+                fewest = min(fewest, fitting, key=len)
+        return fewest
+
+    # Changing.
+
+    def add(self, facts: PodFacts, node: str) -> None:
+        """One more pod on a node."""
+        group = self._group(facts)
+        _count(group.on, node, 1)
+        if not facts.ending:
+            _count(group.staying, node, 1)
+        key = facts.terms_key
+        if key is None:
+            return
+        holders = self._holders.get(key)
+        if holders is None:
+            holders = self._holders[key] = Holders(facts.namespace, facts.terms)
+            if facts.terms.required_anti:
+                self._refusing[key] = holders
+        _count(holders.on, node, 1)
+
+    def remove(self, facts: PodFacts, node: str) -> None:
+        """One pod less on a node; with the facts with which it was added."""
+        group = self._group(facts)
+        _count(group.on, node, -1)
+        if not facts.ending:
+            _count(group.staying, node, -1)
+        if not group.on:
+            self._drop(group)
+        if facts.terms_key is not None:
+            holders = self._holders[facts.terms_key]
+            _count(holders.on, node, -1)
+            if not holders.on:
+                del self._holders[facts.terms_key]
+                self._refusing.pop(facts.terms_key, None)
+
+    def _group(self, facts: PodFacts) -> Group:
+        key = frozenset(facts.labels.items())
+        groups = self._groups.setdefault(facts.namespace, {})
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = Group(facts.namespace, facts.labels)
+            for label, value in facts.labels.items():
+                self._by_label.setdefault((facts.namespace, label, value), {})[key] = group
+            self._chosen.pop(facts.namespace, None)
+        return group
+
+    def _drop(self, group: Group) -> None:
+        key = frozenset(group.labels.items())
+        _remove(self._groups, group.namespace, key)
+        for label, value in group.labels.items():
+            _remove(self._by_label, (group.namespace, label, value), key)
+        self._chosen.pop(group.namespace, None)
+
+
+def _count(counts: Counts, node: str, change: int) -> None:
+    left = counts.get(node, 0) + change
+    assert left >= 0, f"more pods left {node} than came"
+    if left:
+        counts[node] = left
+    else:
+        counts.pop(node, None)
+
+
+def _remove(index: dict[_At, dict[LabelSet, Group]], at: _At, key: LabelSet) -> None:
+    del index[at][key]
+    if not index[at]:
+        del index[at]
