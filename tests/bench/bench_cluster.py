@@ -36,12 +36,13 @@ UP_S = 10.0
 
 # pid, PSS in kB, CPU ticks, command line of every process in the container but this shell's.
 SAMPLE = r"""
+exec 2>/dev/null  # processes end while they are looked at
 for p in /proc/[0-9]*; do
   [ "${p#/proc/}" = $$ ] && continue
-  line=$(tr '\0' ' ' < $p/cmdline 2>/dev/null); [ -n "$line" ] || continue
+  line=$(tr '\0\n' '  ' < $p/cmdline 2>/dev/null); [ -n "$line" ] || continue
   case "$line" in "sh -c"*) continue;; esac
   pss=$(sed -n 's/^Pss: *\([0-9]*\) kB/\1/p' $p/smaps_rollup 2>/dev/null)
-  ticks=$(sed 's/.*) //' $p/stat | cut -d' ' -f12,13)
+  ticks=$(sed 's/.*) //' $p/stat | cut -d' ' -f12,13); [ -n "$ticks" ] || continue
   echo "${p#/proc/}|${pss:-0}|$ticks|$line"
 done
 """
