@@ -15,12 +15,11 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubelet import projections
+from kubelet import mounts, projections
 from kubelet.podbuild import HostFacts
 from kubelet.projections import File, Lookup, SourceError, Sources
 from kubelet.tokens import Tokens
@@ -30,7 +29,6 @@ from podyard.base import ids
 
 __all__ = ["File", "Lookup", "NoVolumes", "PodVolumes", "VolumeError", "Volumes", "write_atomically"]
 
-_MOUNT_TIMEOUT_S = 20
 _SUB_PATH_MODE = 0o750
 # Kinds of volumes that have files -> the name of their plugin on disk.
 _PLUGINS = {
@@ -101,7 +99,7 @@ class PodVolumes:
         self._tokens = tokens
         self._host = host
         self._pods = root / "pods"
-        self._mount_tmpfs = mount_tmpfs or _mount_tmpfs
+        self._mount_tmpfs = mount_tmpfs or mounts.mount_tmpfs
         self._locks: dict[str, asyncio.Lock] = {}
 
     def pod_directory(self, uid: str) -> Path:
@@ -228,13 +226,10 @@ def _failed(volume: str) -> str:
 def _remove(directory: Path) -> None:
     if not directory.exists():
         return
-    for mount in reversed(_mounts_below(directory)):
-        # Lazy: a process that lingers keeps its files, the folder goes all the same.
+    for mount in reversed(mounts.below(directory)):
         try:
-            subprocess.run(
-                ["umount", "-l", mount], check=False, timeout=_MOUNT_TIMEOUT_S, capture_output=True
-            )
-        except subprocess.TimeoutExpired:
+            mounts.detach(mount)
+        except OSError:
             return  # what is mounted must not be emptied: the next look at the leftovers tries again
     shutil.rmtree(directory, ignore_errors=True)
 
@@ -344,23 +339,3 @@ def _own(directory: Path, group: int | None, mode: int) -> None:
         os.chown(directory, -1, group)
         # Set-group-id: what containers make in it belongs to the group, too.
         directory.chmod(stat.S_ISGID | mode | 0o770)
-
-
-def _mount_tmpfs(directory: Path, limit_bytes: int) -> bool:
-    if os.path.ismount(directory):
-        return False
-    options = f"size={limit_bytes}" if limit_bytes else "mode=0755"
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MOUNT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise OSError(f"mount of {directory} did not end within {_MOUNT_TIMEOUT_S} s") from None
-    if done.returncode:
-        raise OSError(f"mount of {directory} failed: {done.stderr.strip()}")
-    return True
-
-
-def _mounts_below(directory: Path) -> list[str]:
-    prefix = f"{directory}/"
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    return sorted(point for point in (line.split()[4] for line in lines) if point.startswith(prefix))

@@ -30,6 +30,8 @@ _RESYNC_S = 30.0
 _BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
 # Changes that come together are applied together.
 _SETTLE_S = 0.05
+# How the CNI plugin names a pod's link on the node.
+_POD_LINKS = "veth"
 
 
 class Proxy:
@@ -149,13 +151,20 @@ class Proxy:
                 async with AsyncIPRoute() as kernel:
                     await kernel.bind(groups=RTMGRP_LINK | RTMGRP_IPV4_IFADDR)
                     while True:
-                        async for _ in kernel.get():
+                        async for message in kernel.get():
                             failures = 0
-                        self._dirty.set()
+                            if not is_of_a_pod(message):
+                                self._dirty.set()
             except (OSError, NetlinkError) as error:
                 _LOGGER.warning("link events broke", error=str(error))
             await clock.real_sleep(_BACKOFF.delay_s(failures, ids.jitter()))
             failures += 1
+
+
+def is_of_a_pod(message: Any) -> bool:
+    """Whether a link or address event is a pod's: each start makes many, and no route hangs on them."""
+    name = message.get_attr("IFLA_IFNAME") or message.get_attr("IFA_LABEL") or ""
+    return name.startswith(_POD_LINKS)
 
 
 def _matters(node: Node) -> tuple[str, tuple[tuple[str, str], ...]]:

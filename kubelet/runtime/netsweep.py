@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import subprocess
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubelet import mounts
 from kubelet.runtime.cni import ADDRESS_DIRECTORY, NETWORK
 from podyard.base import log
 
 _LOGGER = log.get_logger("kubelet.network")
 _PREFIX = "cni-"
-_UMOUNT_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,8 @@ class NetworkSweeper:
 
     def _free(self, trace: Trace) -> None:
         if not trace.sandbox_id:
-            command = ["umount", "-l", str(trace.path)]
-            subprocess.run(command, check=False, timeout=_UMOUNT_TIMEOUT_S, capture_output=True)
+            with suppress(OSError):  # a mount that stays keeps its file: the next look tries again
+                mounts.detach(trace.path)
             trace.path.unlink(missing_ok=True)
             return
         # The plugin's own lock: the address may have been freed and given to another sandbox by now.

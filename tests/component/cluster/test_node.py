@@ -56,6 +56,37 @@ def test_a_pod_runs_and_leaves_nothing(node: str) -> None:
     assert seen["left"] == []
 
 
+MOUNTS = """
+import pathlib
+from kubelet import mounts
+outer = pathlib.Path("/run/mounts-test/a b")
+inner = outer / "inner"
+outer.mkdir(parents=True)
+print(mounts.mount_tmpfs(outer, 1 << 20), mounts.mount_tmpfs(outer), outer.stat().st_mode & 0o7777)
+inner.mkdir()
+print(mounts.mount_tmpfs(inner), oct(inner.stat().st_mode & 0o7777))
+print(mounts.below(outer.parent) == [str(outer), str(inner)])
+for path in (inner, outer, outer):
+    mounts.detach(path)
+print(mounts.below(outer.parent), inner.exists())
+try:
+    mounts.mount_tmpfs(inner)
+except OSError as error:
+    print(error)
+"""
+
+
+def test_file_systems_in_memory_come_and_go(node: str) -> None:
+    said = run_in(node, "python", "-", stdin=MOUNTS.encode()).splitlines()
+    assert said == [
+        "True False 1023",
+        "True 0o755",
+        "True",
+        "[] False",
+        "[Errno 2] No such file or directory: '/run/mounts-test/a b/inner'",
+    ]
+
+
 def test_what_has_no_route_is_refused_at_once(node: str) -> None:
     for address in ("10.244.200.1", "10.96.0.1"):
         curl = subprocess.run(
