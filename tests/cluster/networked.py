@@ -164,11 +164,14 @@ class Net:
         """Output of a command in a pod's container, or on a node when `place` is one."""
         if place in self.nodes:
             return self.live.in_container(place, *command, code=code)
-        pod = self.pods[place]
-        [status] = pod["status"]["containerStatuses"]
+        node = self.pods[place]["spec"]["nodeName"]
+        return self.live.in_container(node, *self.command(place, *command), code=code)
+
+    def command(self, pod: str, *command: str) -> list[str]:
+        """What runs a command in a pod's container, on the pod's node."""
+        [status] = self.pods[pod]["status"]["containerStatuses"]
         ident = status["containerID"].removeprefix("containerd://")
-        task = ("ctr", "-n", "k8s.io", "task", "exec", "--exec-id", uuid.uuid4().hex, ident)
-        return self.live.in_container(pod["spec"]["nodeName"], *task, *command, code=code)
+        return ["ctr", "-n", "k8s.io", "task", "exec", "--exec-id", uuid.uuid4().hex, ident, *command]
 
     def python(self, place: str, program: str, *arguments: str) -> Any:
         """What a program prints as JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.live import Live, docker, eventually
-from tests.cluster.networked import HTTP, UDP, Net, answering, service
+from tests.cluster.networked import HTTP, PYTHON, UDP, Net, answering, service
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -256,3 +257,35 @@ def test_pods_may_have_other_resolvers(net: Net) -> None:
     assert "options ndots:2 edns0" in default
     etcd = f"{net.live.name}-etcd-1"
     assert "Address" in net.inside("default", "nslookup", f"{etcd}.")
+
+
+# Asks until answers have failed to come and have come again; prints a line once it has begun, then all codes.
+KEEP_ASKING = """
+import json, sys, time
+import dns.exception, dns.message, dns.query, dns.rcode
+codes, since, end = set(), None, time.monotonic() + 60
+while since != 20 and time.monotonic() < end:
+    question = dns.message.make_query(sys.argv[1], "A")
+    try:
+        answer = dns.query.udp(question, "10.96.0.10", timeout=0.5)
+    except (dns.exception.Timeout, OSError):
+        since = 0
+        continue
+    if not codes:
+        print("begun", flush=True)
+    codes.add((dns.rcode.to_text(answer.rcode()), len(answer.answer)))
+    since = since if since is None else since + 1
+print(json.dumps([since, sorted(codes)]))
+"""
+
+
+def test_a_proxy_that_starts_again_never_denies_a_name(net: Net) -> None:
+    node = net.nodes[0]
+    task = net.command("a", PYTHON, "-c", KEEP_ASKING, f"web.{net.namespace}.svc.cluster.local.")
+    with subprocess.Popen(["docker", "exec", node, *task], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "begun\n"
+        assert net.live.kill(node, "proxy")
+        out, _ = asking.communicate(timeout=90)
+    # It was away, came back, and in between said nothing wrong.
+    assert json.loads(out) == [20, [["NOERROR", 1]]]
