@@ -13,6 +13,8 @@ from scheduler.framework import MAX_SCORE, Event, Plugin, Refusal
 from scheduler.pods import PodNeeds, Subject
 
 _SCORED = ("cpu", "memory")
+_HALF = MAX_SCORE // 2
+_NO_CHANGE = _HALF + _HALF // 2
 _ORDER = {name: place for place, name in enumerate(("cpu", "memory", "ephemeral-storage"))}
 
 
@@ -54,31 +56,29 @@ def least_allocated(needs: PodNeeds, state: NodeState) -> int:
     return total // counted if counted else 0
 
 
-def _asked(subject: Subject, cache: Cache, nodes: Sequence[NodeState]) -> Sequence[int] | None:
-    """None for a pod that asks for nothing: it changes no balance."""
+def _asked(subject: Subject, cache: Cache, nodes: Sequence[NodeState]) -> tuple[int, int] | None:
+    """Cpu and memory; None for a pod that asks for neither: it changes no balance."""
     requests = subject.facts.needs.requests
-    asked = [requests.get(name, 0) for name in _SCORED]
+    asked = (requests.get("cpu", 0), requests.get("memory", 0))
     return asked if any(asked) else None
 
 
-def balanced(asked: Sequence[int], state: NodeState) -> int:
-    """What the pod does to the balance of cpu and memory: 75 nothing, more when it mends it, 50 to 100."""
-    # Source: 1.36 compares the balance with the pod to the one without.
-    without, together = [], []
-    for name, nanos in zip(_SCORED, asked, strict=True):
-        allocatable = state.allocatable.get(name, 0)
-        if allocatable:
-            taken = state.requested.get(name, 0)
-            without.append(min(taken / allocatable, 1.0))
-            together.append(min((taken + nanos) / allocatable, 1.0))
-    half = MAX_SCORE // 2
-    return half + (half + _balance(together) - _balance(without)) // 2
+def balanced(asked: tuple[int, int], state: NodeState) -> int:
+    """What the pod does to the balance of cpu and memory: 75 nothing, more when it mends it, 50 to 100.
+
+    Source: since 1.36 the balance with the pod is compared to the one without it.
+    """
+    cpu, memory = state.allocatable.get("cpu", 0), state.allocatable.get("memory", 0)
+    if not cpu or not memory:
+        return _NO_CHANGE
+    taken_cpu, taken_memory = state.requested.get("cpu", 0), state.requested.get("memory", 0)
+    without = _balance(taken_cpu / cpu, taken_memory / memory)
+    together = _balance((taken_cpu + asked[0]) / cpu, (taken_memory + asked[1]) / memory)
+    return _HALF + (_HALF + together - without) // 2
 
 
-def _balance(fractions: Sequence[float]) -> int:
-    if len(fractions) < 2:
-        return MAX_SCORE
-    return int((1 - abs(fractions[0] - fractions[1]) / 2) * MAX_SCORE)
+def _balance(cpu: float, memory: float) -> int:
+    return int((1 - abs(min(1.0, cpu) - min(1.0, memory)) / 2) * MAX_SCORE)
 
 
 FIT = Plugin(
