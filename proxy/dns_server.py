@@ -22,7 +22,7 @@ import dns.rcode
 
 from podyard.base import clock, ids, log, metrics
 from podyard.base.run import Background
-from proxy.dns_answers import Response, cut, failure, respond, turned, turns, udp_limit
+from proxy.dns_answers import PLAIN_UDP_BYTES, Response, cut, failure, respond, turned, turns, udp_limit
 from proxy.zone import Zone
 
 _LOGGER = log.get_logger("proxy.dns")
@@ -30,7 +30,7 @@ _FORWARD_TIMEOUT_S = 3.0
 _FORWARDS_AT_ONCE = 200
 _FORWARDS_BOUND = 1_000
 _STREAMS_BOUND = 500
-_CACHE_BOUND = 10_000
+_CACHE_BOUND = 4_000
 # Orders in which the same addresses are kept in the cache.
 _TURNS_BOUND = 8
 _TCP_IDLE_S = 10.0
@@ -123,6 +123,8 @@ class DnsServer:
     def _remember(self, wire: bytes, query: dns.message.Message, made: Response) -> _Cached:
         orders = turns(made.message)
         known = _Cached(udp_limit(query), min(orders, _TURNS_BOUND), ids.choice_index(orders))
+        if len(wire) > PLAIN_UDP_BYTES:
+            return known  # no ordinary question: not worth its place
         self._cache[wire[2:]] = known
         if len(self._cache) > _CACHE_BOUND:
             self._cache.popitem(last=False)

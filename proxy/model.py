@@ -8,6 +8,7 @@ Source: upstream's kube-proxy (endpoint categories, traffic policies, session af
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from podyard.api.types import EndpointSlice, Node, Service
 
 SERVICE_NAME = "kubernetes.io/service-name"
 OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
+ZONE = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,15 @@ class Network:
     pods: str = "10.244.0.0/16"
     services: str = "10.96.0.0/16"
     dns: str = "10.96.0.10"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which node this is; zone and address are empty while they are not known."""
+
+    name: str
+    zone: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,12 +56,15 @@ class Balanced:
         address: the cluster address.
         external: addresses from outside: external ones and those of load balancers.
         node_port: 0 for none.
-        everywhere: backends of the whole cluster: the ready ones, else those that still serve while they end.
+        everywhere: backends of the whole cluster: the ready ones (those meant for here, where all have
+            hints), else those that still serve while they end.
         here: the same among this node's own backends, for the policies that ask for Local.
         inside_local: connections to the cluster address stay on their node.
         outside_local: connections from outside stay on their node and keep their source address.
         affinity_s: how long a client stays with its backend; 0 for not at all.
         serving: addresses that still serve: flows to others are stale.
+        guarded: those of the external addresses, of load balancers, that only some sources may use.
+        sources: these sources, as ranges and addresses.
     """
 
     key: str
@@ -65,6 +79,8 @@ class Balanced:
     outside_local: bool
     affinity_s: int
     serving: frozenset[str] = frozenset()
+    guarded: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -99,12 +115,13 @@ def desired(
     network: Network = Network(),
 ) -> Desired:
     """Routes to the other nodes, and the Services with their backends."""
-    routes, own_range = [], ""
+    routes, own_range, own = [], "", Place(own_name)
     for node in nodes:
+        address = next((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), "")
         if node.metadata.name == own_name:
             own_range = node.spec.podCIDR
+            own = Place(own_name, node.metadata.labels.get(ZONE, ""), address)
             continue
-        address = next((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), "")
         if node.spec.podCIDR and address:
             routes.append((node.spec.podCIDR, address))
     by_service: dict[tuple[str, str], list[EndpointSlice]] = {}
@@ -117,7 +134,7 @@ def desired(
         for service in services
         if is_balanced(service) and service.spec.clusterIP != network.dns
         for made in _service(
-            service, by_service.get((service.metadata.namespace, service.metadata.name), []), own_name
+            service, by_service.get((service.metadata.namespace, service.metadata.name), []), own
         )
     ]
     return Desired(tuple(sorted(routes)), own_range, tuple(sorted(balanced, key=lambda item: item.key)))
@@ -133,7 +150,7 @@ def is_balanced(service: Service) -> bool:
     )
 
 
-def _service(service: Service, slices: Sequence[EndpointSlice], own_name: str) -> Iterable[Balanced]:
+def _service(service: Service, slices: Sequence[EndpointSlice], own: Place) -> Iterable[Balanced]:
     spec: Any = service.spec
     affinity_s = (
         spec.sessionAffinityConfig.clientIP.timeoutSeconds if spec.sessionAffinity == "ClientIP" else 0
@@ -144,8 +161,9 @@ def _service(service: Service, slices: Sequence[EndpointSlice], own_name: str) -
     ]
     external = tuple(dict.fromkeys([*spec.externalIPs, *ingress]))
     outer = spec.type in ("NodePort", "LoadBalancer")
+    sources = _sources(spec.loadBalancerSourceRanges if spec.type == "LoadBalancer" else (), ingress, own)
     for port in spec.ports:
-        endpoints = list(_endpoints(slices, port.name, own_name))
+        endpoints = list(_endpoints(slices, port.name, own))
         yield Balanced(
             key=f"{service.metadata.namespace}/{service.metadata.name}:{port.name}",
             protocol=(port.protocol or "TCP").lower(),
@@ -153,13 +171,28 @@ def _service(service: Service, slices: Sequence[EndpointSlice], own_name: str) -
             address=spec.clusterIP,
             external=external,
             node_port=port.nodePort if outer else 0,
-            everywhere=_chosen(endpoints),
+            everywhere=_chosen(_near(endpoints, own)),
             here=_chosen([entry for entry in endpoints if entry.backend.local]),
             inside_local=spec.internalTrafficPolicy == "Local",
             outside_local=(outer or bool(external)) and spec.externalTrafficPolicy == "Local",
             affinity_s=affinity_s,
             serving=frozenset(entry.backend.address for entry in endpoints if entry.serving),
+            guarded=tuple(ingress) if sources else (),
+            sources=sources,
         )
+
+
+def _sources(ranges: Iterable[str], balancers: Sequence[str], own: Place) -> tuple[str, ...]:
+    """Who may use the balancers' addresses; nobody named means everybody."""
+    networks = [ipaddress.ip_network(text.strip(), strict=False) for text in ranges]
+    allowed = list(ipaddress.collapse_addresses(n for n in networks if isinstance(n, ipaddress.IPv4Network)))
+    if not balancers or any(network.prefixlen == 0 for network in allowed):
+        return ()
+    if own.address and any(ipaddress.IPv4Address(own.address) in network for network in allowed):
+        # Where a balancer's address is this node's too, the node speaks to it from that very address.
+        more = (ipaddress.IPv4Network(address) for address in balancers)
+        allowed = list(ipaddress.collapse_addresses([*allowed, *more]))
+    return tuple(str(network) for network in allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +201,11 @@ class _Endpoint:
     ready: bool
     serving: bool
     ending: bool
+    for_nodes: frozenset[str]
+    for_zones: frozenset[str]
 
 
-def _endpoints(slices: Sequence[EndpointSlice], port_name: str, own_name: str) -> Iterable[_Endpoint]:
+def _endpoints(slices: Sequence[EndpointSlice], port_name: str, own: Place) -> Iterable[_Endpoint]:
     for entry in slices:
         number = next((port.port for port in entry.ports if port.name == port_name), 0)
         if not number:
@@ -179,11 +214,28 @@ def _endpoints(slices: Sequence[EndpointSlice], port_name: str, own_name: str) -
             conditions = endpoint.conditions
             for address in endpoint.addresses:
                 yield _Endpoint(
-                    Backend(address, number, endpoint.nodeName == own_name),
+                    Backend(address, number, endpoint.nodeName == own.name),
                     ready=not conditions.HasField("ready") or conditions.ready,
                     serving=not conditions.HasField("serving") or conditions.serving,
                     ending=conditions.terminating,
+                    for_nodes=frozenset(hint.name for hint in endpoint.hints.forNodes),
+                    for_zones=frozenset(hint.name for hint in endpoint.hints.forZones),
                 )
+
+
+def _near(endpoints: Sequence[_Endpoint], own: Place) -> Sequence[_Endpoint]:
+    """Those that hints mean for this node, else for its zone; all where some lack hints or none is meant.
+
+    Source: upstream's kube-proxy, topology.
+    """
+    ready = [entry for entry in endpoints if entry.ready]
+    for hints, mine in (
+        ([entry.for_nodes for entry in ready], own.name),
+        ([entry.for_zones for entry in ready], own.zone),
+    ):
+        if all(hints) and any(mine in names for names in hints):
+            return [entry for entry, names in zip(ready, hints, strict=True) if mine in names]
+    return endpoints
 
 
 def _chosen(endpoints: Sequence[_Endpoint]) -> tuple[Backend, ...]:

@@ -50,6 +50,7 @@ class Rules:
 _MAPS = {
     "service_ips": f"type {_KEY} : verdict;",
     "node_ports": "type inet_proto . inet_service : verdict;",
+    "guarded": f"type {_KEY} : verdict;",
     "cluster_ips": "type ipv4_addr;",
     "refused": f"type {_KEY};",
     "refused_node_ports": "type inet_proto . inet_service;",
@@ -79,6 +80,11 @@ def _add(rules: Rules, service: Balanced, network: Network) -> None:
         rules.maps["refused"].update(dict.fromkeys([*inside, *outside], ""))
         rules.maps["refused_node_ports"].update(dict.fromkeys(node_port, ""))
         return
+    if service.guarded:
+        guard = f"fw_{_digest(service.key)}"
+        rules.chains[guard] = (f"ip saddr != {{ {', '.join(service.sources)} }} drop",)
+        elements = [_element(address, service) for address in service.guarded]
+        rules.maps["guarded"].update(dict.fromkeys(elements, f"goto {guard}"))
     to_all, to_own = _policy_chains(rules, service, network)
     # There are backends, but none of them may serve here: silence rather than refusal.
     rules.maps["service_ips"].update(dict.fromkeys(inside, to_own if service.inside_local else to_all))
@@ -248,6 +254,14 @@ def _frame(network: Network) -> str:
     chain services {{
         {lookup} vmap @service_ips
         fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @node_ports
+    }}
+    chain guard_prerouting {{
+        type filter hook prerouting priority -110; policy accept;
+        ct state new {lookup} vmap @guarded
+    }}
+    chain guard_output {{
+        type filter hook output priority -110; policy accept;
+        ct state new {lookup} vmap @guarded
     }}
     chain prerouting {{
         type nat hook prerouting priority dstnat; policy accept;

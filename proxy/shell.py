@@ -21,7 +21,7 @@ from podyard.client.client import Client
 from podyard.client.informer import Informer
 from proxy import apply, flows
 from proxy.apply import ApplyError
-from proxy.model import Balanced, Desired, Network, desired, route_changes
+from proxy.model import ZONE, Balanced, Desired, Network, desired, route_changes
 from proxy.ruleset import Rules, changes, memory_of, rules_of, whole
 from proxy.zone import Zone, build
 
@@ -167,5 +167,6 @@ def is_of_a_pod(message: Any) -> bool:
     return name.startswith(_POD_LINKS)
 
 
-def _matters(node: Node) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return node.spec.podCIDR, tuple((entry.type, entry.address) for entry in node.status.addresses)
+def _matters(node: Node) -> tuple[Any, ...]:
+    addresses = tuple((entry.type, entry.address) for entry in node.status.addresses)
+    return node.spec.podCIDR, node.metadata.labels.get(ZONE, ""), addresses

@@ -169,6 +169,24 @@ def test_local_policies_stay_on_the_node_and_keep_sources(net: Net) -> None:
     assert net.names(first, f"{net.cluster_ip('outside')}:80") == {"b"}
 
 
+def test_a_balancers_address_is_for_its_sources_only(net: Net) -> None:
+    first, second = net.nodes
+    address = str(list(ipaddress.ip_network(docker_subnet(net.live.name)).hosts())[-2])
+    allowed = f"{net.node_address(second)}/32"
+    net.apply(
+        service("balanced", {"app": "web"}, HTTP, type="LoadBalancer", loadBalancerSourceRanges=[allowed])
+    )
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}
+    net.kubectl("patch", "service", "balanced", "--subresource=status", "-p", json.dumps(status))
+    net.programmed(f"{address} . tcp . 80", "goto fw_", name="guarded")
+    net.programmed(f"{address} . tcp . 80", "goto ext_")
+    assert net.names(second, f"{address}:80") <= {"a", "b"}
+    for place in (first, "c", "b"):
+        assert net.asks(place, f"{address}:80") == SILENT
+    # The limit is the balancer's alone.
+    assert net.names("c", f"{net.cluster_ip('balanced')}:80") <= {"a", "b"}
+
+
 def test_a_service_without_endpoints_refuses_at_once(net: Net) -> None:
     first, second = net.nodes
     net.apply(service("nobody", {"pod": "nobody"}, HTTP, UDP, type="NodePort"))
@@ -286,7 +304,7 @@ for address in sys.argv[1:]:
             udp.sendto(b"?", (address, 9))
         except OSError:
             pass
-        tcp.settimeout(0.5)
+        tcp.settimeout(0.1)
         try:
             tcp.connect((address, 80))
             seen.append("connected")

@@ -90,6 +90,59 @@ def test_addresses_from_outside_are_told_apart():
     assert (made.address, made.external) == ("10.96.0.50", ("192.0.2.1", "192.0.2.2"))
 
 
+def test_sources_of_a_balancer_are_limited():
+    def limited(*ranges: str, address: str = "172.1.0.1", kind: str = "LoadBalancer") -> tuple:
+        subject = service(kind=kind, node_port=30080, loadBalancerSourceRanges=ranges)
+        subject.status.loadBalancer.ingress.add(ip="192.0.2.2", ipMode="VIP")
+        own = node("n1", "10.244.0.0/24", address)
+        (made,) = desired([own], "n1", [subject]).services
+        return made.guarded, made.sources
+
+    assert limited() == ((), ())
+    assert limited("10.0.0.0/8", "2001:db8::/32", "10.1.0.0/16 ") == (("192.0.2.2",), ("10.0.0.0/8",))
+    # A node that may, may from the balancer's address as well.
+    assert limited("172.1.0.0/24")[1] == ("172.1.0.0/24", "192.0.2.2/32")
+    assert limited("172.1.0.0/24", address="")[1] == ("172.1.0.0/24",)
+    assert limited("0.0.0.0/0", "10.0.0.0/8") == limited("2001:db8::/32") == ((), ())
+    assert limited("10.0.0.0/8", kind="NodePort") == ((), ())
+
+
+def hinted(*entries: tuple[str, list[str], list[str]]) -> EndpointSlice:
+    """(address, nodes, zones)."""
+    made = endpoints(*((address, "n2", "ready") for address, _, _ in entries))
+    for endpoint, (_, nodes, zones) in zip(made.endpoints, entries, strict=True):
+        for name in nodes:
+            endpoint.hints.forNodes.add(name=name)
+        for name in zones:
+            endpoint.hints.forZones.add(name=name)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("hints", "found"),
+    [
+        ([([], ["z1"]), ([], ["z2"])], [0]),
+        ([([], ["z2"]), ([], ["z2"])], [0, 1]),  # none for this zone
+        ([([], ["z1"]), ([], [])], [0, 1]),  # one knows of no zone
+        ([(["n1"], ["z2"]), (["n2"], ["z1"])], [0]),  # the node before the zone
+        ([(["n3"], ["z2"]), (["n2"], ["z1"])], [1]),
+        ([([], ["z1", "z2"]), ([], ["z1"])], [0, 1]),
+    ],
+)
+def test_hints_keep_connections_near_where_all_have_them(hints, found):
+    own = node("n1", "", "")
+    own.metadata.labels["topology.kubernetes.io/zone"] = "z1"
+    entries = [(f"10.0.0.{number}", *names) for number, names in enumerate(hints)]
+    (made,) = desired([own], "n1", [service()], [hinted(*entries)]).services
+    assert addresses(made.everywhere) == [f"10.0.0.{number}" for number in found]
+
+
+def test_hints_of_endpoints_that_are_not_ready_do_not_count():
+    made = hinted(("10.0.0.1", ["n1"], []), ("10.0.0.2", ["n2"], []))
+    made.endpoints[0].conditions.ready = False
+    assert addresses(only(service(), made).everywhere) == ["10.0.0.2"]
+
+
 def test_what_another_proxy_serves_is_left_to_it():
     subject = service()
     subject.metadata.labels["service.kubernetes.io/service-proxy-name"] = "other"
@@ -192,6 +245,13 @@ def test_a_service_without_endpoints_refuses_and_one_with_others_elsewhere_is_si
     assert nobody.maps["service_ips"] == nobody.maps["node_ports"] == {}
     elsewhere = rules(balanced(here=(), inside_local=True))
     assert elsewhere.maps["service_ips"] == {"10.96.0.9 . tcp . 80": "drop"}
+
+
+def test_only_named_sources_use_a_balancers_address():
+    limits = {"guarded": ("192.0.2.1",), "sources": ("10.0.0.0/8", "192.0.2.1/32")}
+    made = rules(balanced(external=("192.0.2.1", "192.0.2.7"), node_port=30000, **limits))
+    assert path(made, "192.0.2.1 . tcp . 80", "guarded") == ["ip saddr != { 10.0.0.0/8, 192.0.2.1/32 } drop"]
+    assert set(made.maps["guarded"]) == {"192.0.2.1 . tcp . 80"}
 
 
 def test_the_address_of_a_service_refuses_on_its_other_ports():
@@ -318,6 +378,8 @@ some_services = st.lists(
             here=tuple(Backend(address, 80, local=True) for address in sorted(inside)[:here]),
             inside_local=local,
             outside_local=local,
+            guarded=external and (f"192.0.2.{number}",),
+            sources=external and ("10.0.0.0/8",),
             affinity_s=affinity_s,
             protocol=protocol,
         ),
