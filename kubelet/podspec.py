@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from podyard.api import pod_resources
-from podyard.api.types import Container, Pod
+from podyard.api.types import Container, ObjectMeta, Pod, copy_of
 
 GUARANTEED = "Guaranteed"
 BURSTABLE = "Burstable"
@@ -49,3 +49,18 @@ def spec_grace_s(pod: Pod) -> float:
     if pod.spec.HasField("terminationGracePeriodSeconds"):
         return float(pod.spec.terminationGracePeriodSeconds)
     return 30.0
+
+
+def same_but_status(before: Pod, after: Pod) -> bool:
+    """Whether two states of a pod ask the same of the kubelet.
+
+    Source: pkg/kubelet/config podsDifferSemantically, which passes over what the kubelet itself writes.
+    """
+    return before.spec == after.spec and _asked(before) == _asked(after)
+
+
+def _asked(pod: Pod) -> ObjectMeta:
+    metadata = copy_of(pod.metadata)
+    metadata.ClearField("resourceVersion")
+    metadata.ClearField("managedFields")
+    return metadata

@@ -20,9 +20,10 @@ from kubelet.podspec import full_name
 from kubelet.podstatus import NodeFacts
 from kubelet.runtime.base import ObservedPod, Runtime, RuntimeFailure
 from kubelet.statuses import StatusWriter
+from kubelet.surroundings import Surroundings
 from kubelet.traces import Traces
 from kubelet.volumes import Volumes
-from kubelet.worker import PodWorker, Surroundings
+from kubelet.worker import PodWorker
 from podyard.api import errors
 from podyard.api.errors import ApiError
 from podyard.api.types import Key, Pod, Service

@@ -7,21 +7,17 @@ holds no truth: after a restart of the kubelet a new worker finds the pod runnin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, assert_never
 
 from kubelet import podplan, podstatus
-from kubelet.endmessages import EndMessages
 from kubelet.environment import container_env
-from kubelet.handlers import Handlers
 from kubelet.hooks import Hooks
-from kubelet.images import ImagePuller, PullError
+from kubelet.images import PullError
 from kubelet.podbuild import (
     HOSTS_PATH,
     BuildError,
-    ClusterNetwork,
-    HostFacts,
     container_spec,
     hosts_text,
     mount_specs,
@@ -42,16 +38,17 @@ from kubelet.podplan import (
     StopSandbox,
     Waiting,
 )
-from kubelet.podspec import find_container, full_name, grace_s, spec_grace_s
-from kubelet.podstatus import NodeFacts, changes_at_s, pod_status
+from kubelet.podspec import find_container, full_name, grace_s, same_but_status, spec_grace_s
+from kubelet.podstatus import changes_at_s, pod_status
 from kubelet.prober import PodProber
 from kubelet.retries import Retries
-from kubelet.runtime.base import EXITED, MountSpec, ObservedPod, Runtime, RuntimeContainer, RuntimeFailure
+from kubelet.runtime.base import EXITED, MountSpec, ObservedPod, RuntimeContainer, RuntimeFailure
 from kubelet.serviceenv import service_env
-from kubelet.statuses import StatusChannel, StatusWriter
-from kubelet.volumes import Lookup, VolumeError, Volumes
+from kubelet.statuses import StatusChannel
+from kubelet.surroundings import Surroundings
+from kubelet.volumes import VolumeError
 from podyard.api.errors import ApiError
-from podyard.api.types import Container, Pod, PodStatus, Service, copy_of
+from podyard.api.types import Container, Pod, PodStatus, copy_of
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
@@ -59,47 +56,14 @@ from podyard.base.run import Background
 _LOGGER = log.get_logger("kubelet.worker")
 # Upstream: syncFrequency; refreshes ConfigMap and Secret volumes.
 _RESYNC_S = 60.0
+# A pod that is woken often reads its volumes' sources no more often than this.
+_VOLUMES_S = 10.0
 # An object that does not go (it has finalizers, or the server is away) is asked to again.
 _CONFIRM_BACKOFF = Backoff(base_s=2.0, cap_s=60.0)
 _LOOK_AT_STOPS_S = 2.0
 # Upstream: a pod always gets a second to end, and a leftover of an unknown pod gets no more.
 _LEAST_GRACE_S = 1.0
 _SANDBOX = "sandbox"
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every worker of a node shares.
-
-    Attributes:
-        starts: bounds how many sandboxes and containers start at once: more gains nothing.
-        lookup: (kind, namespace, name) -> object or None, for ConfigMaps and Secrets.
-        services: the cluster's Services, once they are known.
-        statuses: writes pods' statuses.
-        confirm: removes a pod's object once nothing of it runs.
-        record: (pod, type, reason, message, field path) records an event.
-        tidy: removes logs and cgroups of a pod that is gone.
-        network_ready: None, or why pods can't have a network now.
-        handlers: carries out probes and lifecycle hooks.
-        messages: termination messages; None where containers write no files.
-    """
-
-    runtime: Runtime
-    images: ImagePuller
-    volumes: Volumes
-    starts: asyncio.Semaphore
-    lookup: Lookup
-    services: Callable[[], Awaitable[Iterable[Service]]]
-    statuses: StatusWriter
-    confirm: Callable[[Pod], Awaitable[None]]
-    record: Callable[[Pod, str, str, str, str], None]
-    tidy: Callable[[ObservedPod, Pod | None], Awaitable[None]]
-    host: Callable[[], HostFacts]
-    node: Callable[[], NodeFacts]
-    network: ClusterNetwork
-    network_ready: Callable[[], str | None]
-    handlers: Handlers
-    messages: EndMessages | None = None
 
 
 class PodWorker:
@@ -122,7 +86,9 @@ class PodWorker:
         self._gone = False
         self._status: PodStatus | None = None
         self._reported: Pod | None = None
-        self._channel = StatusChannel(around.statuses, self.wake)
+        self._channel = StatusChannel(around.statuses, self._settled)
+        self._fresh: ObservedPod | None = None
+        self._volumes_due_s = 0.0
         self._acting: asyncio.Task[float | None] | None = None
         self._stopping: set[str] = set()
         self._least_grace_s: float | None = None
@@ -137,8 +103,18 @@ class PodWorker:
 
     def update(self, pod: Pod) -> None:
         """The object has changed."""
-        self.pod = pod
+        before, self.pod = self.pod, pod
+        if before is not None and same_but_status(before, pod):
+            if pod.status == self._status:
+                self._reported = pod  # the echo of what this worker said
+                return
+        else:
+            self._volumes_due_s = 0.0
         self._turn()
+
+    def _settled(self) -> None:
+        if self.ending:
+            self.wake()  # the object may go now
 
     def forget_object(self) -> None:
         """The object is gone: what still runs must end."""
@@ -163,6 +139,8 @@ class PodWorker:
                 self._around.handlers, background, self._memory.health, self.wake, self._record_container
             )
             while True:
+                if self._wake.is_set():
+                    self._fresh = None
                 self._wake.clear()
                 try:
                     wake_at_s = await self._step(background)
@@ -191,7 +169,7 @@ class PodWorker:
 
     async def _step(self, background: Background) -> float | None:
         """One look at the pod; answers when to look again at the latest."""
-        observed = await self._observe()
+        observed, self._fresh = self._fresh or await self._observe(), None
         self._clear_waiting(observed)
         if self.ending:
             return await self._end(background, observed)
@@ -219,7 +197,10 @@ class PodWorker:
         if after == observed and retry_at_s is None:
             # All went well and nothing is different: not again at once, or this would never end.
             return self._failed("step", "what was done has changed nothing")
-        return clock.now_s() if after != observed else min(wakes)
+        if after == observed:
+            return min(wakes)
+        self._fresh = after
+        return clock.now_s()
 
     async def _observe(self) -> ObservedPod:
         observed = await self._around.runtime.pod(self.uid)
@@ -307,8 +288,10 @@ class PodWorker:
             return clock.now_s() + _LOOK_AT_STOPS_S
         for action in actions:
             await self._execute(action, observed)
-        if await self._observe() == observed:
+        after = await self._observe()
+        if after == observed:
             return self._failed("step", "what was done has changed nothing")
+        self._fresh = after
         return clock.now_s()
 
     async def _stop(self, action: StopContainer, key: str) -> None:
@@ -540,6 +523,9 @@ class PodWorker:
         return self._failed(f"container {action.name}", error)
 
     async def _refresh_volumes(self, pod: Pod) -> None:
+        if clock.now_s() < self._volumes_due_s:
+            return
+        self._volumes_due_s = clock.now_s() + _VOLUMES_S
         try:
             await self._around.volumes.set_up(pod, self._around.lookup)
         except VolumeError as error:

@@ -8,6 +8,7 @@ from time to time.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +41,13 @@ from kubelet.runtime.base import (
 from kubelet.runtime.cni import write_network_config
 from kubelet.runtime.netsweep import NetworkSweeper
 from podyard.api.types import M, Message, cri
+from podyard.base import metrics
+
+_OPERATIONS = metrics.counter(
+    "kubelet_runtime_operations_total",
+    "Cumulative number of runtime operations by operation type",
+    ("operation_type",),
+)
 
 # Upstream: runtimeRequestTimeout; pulls have no bound but their own progress.
 _TIMEOUT_S = 120.0
@@ -47,6 +55,7 @@ _TIMEOUT_S = 120.0
 _EXEC_SLACK_S = 5.0
 _PULL_TIMEOUT_S = 1800.0
 _NANOS = 1e9
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _STATES = {
     cri.CONTAINER_CREATED: CREATED,
     cri.CONTAINER_RUNNING: RUNNING,
@@ -58,6 +67,8 @@ _PROPAGATION = {
     "host_to_container": cri.PROPAGATION_HOST_TO_CONTAINER,
     "bidirectional": cri.PROPAGATION_BIDIRECTIONAL,
 }
+# Who asked for these looks at the pod afterwards anyway.
+_OWN_DOING = (cri.CONTAINER_CREATED_EVENT, cri.CONTAINER_STARTED_EVENT)
 _PROTOCOLS = {"TCP": cri.TCP, "UDP": cri.UDP, "SCTP": cri.SCTP}
 
 
@@ -78,10 +89,15 @@ class CriRuntime:
         self._network_directory = network_directory
         self._mtu = mtu
         self._sweeper = NetworkSweeper()
+        # What does not change any more while the runtime lists a container in the same state, and a
+        # sandbox at all: every look at a pod would else ask for each of them anew.
+        self._seen: dict[str, RuntimeContainer] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}
 
     async def _call(
         self, method: str, request: Message, response: type[M], timeout_s: float = _TIMEOUT_S
     ) -> M:
+        _OPERATIONS.labels(operation_type(method)).inc()
         call = self._channel.unary_unary(
             f"/runtime.v1.{method}",
             request_serializer=type(request).SerializeToString,
@@ -114,6 +130,8 @@ class CriRuntime:
         containers = await self._call(
             "RuntimeService/ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse
         )
+        _keep_only(self._addresses, {item.id for item in sandboxes.items})
+        _keep_only(self._seen, {item.id for item in containers.containers})
         return _by_pod(
             [_sandbox_of(item) for item in sandboxes.items],
             [_listed_container(item) for item in containers.containers],
@@ -141,6 +159,9 @@ class CriRuntime:
     async def _with_address(self, item: cri.PodSandbox) -> Sandbox:
         if item.state != cri.SANDBOX_READY:
             return _sandbox_of(item)
+        ips = self._addresses.get(item.id)
+        if ips is not None:
+            return _sandbox_of(item, ips)
         try:
             answer = await self._call(
                 "RuntimeService/PodSandboxStatus",
@@ -153,9 +174,15 @@ class CriRuntime:
             raise
         network = answer.status.network
         ips = tuple(ip for ip in (network.ip, *(extra.ip for extra in network.additional_ips)) if ip)
-        return _sandbox_of(item, ips, ready=answer.status.state == cri.SANDBOX_READY)
+        ready = answer.status.state == cri.SANDBOX_READY
+        if ready:
+            self._addresses[item.id] = ips
+        return _sandbox_of(item, ips, ready=ready)
 
     async def _detailed(self, item: cri.Container) -> RuntimeContainer | None:
+        known = self._seen.get(item.id)
+        if known is not None and known.state == _STATES[item.state]:
+            return known
         try:
             answer = await self._call(
                 "RuntimeService/ContainerStatus",
@@ -166,7 +193,8 @@ class CriRuntime:
             if failure.code == "NOT_FOUND":
                 return None  # removed between the list and this question
             raise
-        return container_of(item.pod_sandbox_id, answer.status)
+        self._seen[item.id] = container_of(item.pod_sandbox_id, answer.status)
+        return self._seen[item.id]
 
     async def run_sandbox(self, spec: SandboxSpec) -> str:
         request = cri.RunPodSandboxRequest(config=_sandbox_config(spec), runtime_handler=spec.runtime_handler)
@@ -263,7 +291,8 @@ class CriRuntime:
         )(cri.GetEventsRequest())
         try:
             async for event in call:
-                yield event.pod_sandbox_status.metadata.uid
+                if event.container_event_type not in _OWN_DOING:
+                    yield event.pod_sandbox_status.metadata.uid
         except grpc.aio.AioRpcError as error:
             raise _failure(error) from None
         finally:
@@ -271,6 +300,17 @@ class CriRuntime:
 
     async def close(self) -> None:
         await self._channel.close(None)
+
+
+def operation_type(method: str) -> str:
+    """A method's name as upstream's metric has it: RunPodSandbox is run_podsandbox."""
+    name = method.rpartition("/")[2].replace("PodSandbox", "Podsandbox")
+    return _CAPITAL.sub("_", name).lower()
+
+
+def _keep_only(known: dict[str, Any], present: set[str]) -> None:
+    for ident in known.keys() - present:
+        del known[ident]
 
 
 def _failure(error: grpc.aio.AioRpcError) -> RuntimeFailure:
