@@ -81,6 +81,13 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def etcd_leader(live: Live) -> str:
+    """The member that leads now, by its container's name behind the cluster's."""
+    ask = "curl -s http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
+    (found,) = [n for n in (1, 2, 3) if live.shell(live.container(f"etcd-{n}"), ask).strip() == "1"]
+    return f"etcd-{found}"
+
+
 class History:
     """Every state that the pods of one app were stored in, in order, nothing left out.
 

@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.live import Live, docker
-from tests.cluster.scenario import MOST, REPLICAS, History, deployment, is_ready, pods, service, staying
+from tests.cluster.scenario import (
+    MOST,
+    REPLICAS,
+    History,
+    deployment,
+    etcd_leader,
+    is_ready,
+    pods,
+    service,
+    staying,
+)
 from tests.cluster.support import Cluster
 
 REAL_TIMES = bool(os.environ.get("PODYARD_REAL_TIMES"))
@@ -156,11 +166,7 @@ def test_a_rollout_completes_while_a_component_is_killed(web: Cluster, role: str
 
 def instance_of(live: Live, role: str) -> str:
     """The container to kill: of etcd the leader."""
-    if role != "etcd":
-        return f"{role}-1"
-    ask = "curl -s http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
-    (leader,) = [n for n in (1, 2, 3) if live.shell(live.container(f"etcd-{n}"), ask).strip() == "1"]
-    return f"etcd-{leader}"
+    return etcd_leader(live) if role == "etcd" else f"{role}-1"
 
 
 def killed_for(cluster: Cluster, part: str, seconds: float) -> None:

@@ -263,3 +263,49 @@ def test_a_container_whose_hook_after_start_fails_starts_again(scene: Scene) -> 
     selector = "involvedObject.name=hooked,reason=FailedPostStartHook"
     events = scene.cluster.get("events", "-n", scene.namespace, "--field-selector", selector)["items"]
     assert {event["message"] for event in events} == {"PostStartHook failed"}
+
+
+def test_dependents_go_first_go_after_or_stay(scene: Scene) -> None:
+    owned = ("rs,pods", "-n", scene.namespace, "-l", f"app={APP}")
+    # Foreground: the owner waits for what it owns.
+    scene.apply(deployment(APP))
+    scene.kubectl(*ROLLED_OUT)
+    scene.kubectl("delete", "deployment", APP, "--cascade=foreground", "--timeout=60s")
+    assert scene.cluster.get(*owned)["items"] == []
+    # Orphan: what it owned stays, without an owner, and a new Deployment adopts it.
+    scene.apply(deployment(APP))
+    scene.kubectl(*ROLLED_OUT)
+    before = {item["metadata"]["uid"] for item in scene.cluster.get(*owned)["items"]}
+    scene.kubectl("delete", "deployment", APP, "--cascade=orphan", "--timeout=60s")
+    (left,) = scene.cluster.get("rs", "-n", scene.namespace)["items"]
+    assert "ownerReferences" not in left["metadata"]
+    scene.apply(deployment(APP))
+    scene.kubectl(*ROLLED_OUT)
+    (adopted,) = scene.cluster.get("rs", "-n", scene.namespace)["items"]
+    assert [owner["name"] for owner in adopted["metadata"]["ownerReferences"]] == [APP]
+    assert {item["metadata"]["uid"] for item in scene.cluster.get(*owned)["items"]} == before
+
+
+def test_a_deployment_that_cannot_progress_says_so_and_pauses(scene: Scene) -> None:
+    wanted = deployment(APP)
+    wanted["spec"]["progressDeadlineSeconds"] = 5
+    wanted["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    scene.apply(wanted)
+    scene.kubectl(*ROLLED_OUT)
+    scene.kubectl("set", "image", f"deployment/{APP}", "nginx=nginx:none")
+    said = scene.cluster.kubectl("-n", scene.namespace, *ROLLED_OUT, check=False)
+    assert said.returncode == 1
+    assert f'deployment "{APP}" exceeded its progress deadline' in said.stderr
+    # One at a time: two of the old ones serve on.
+    assert sum(is_ready(pod) for pod in scene.pods()) == REPLICAS - 1
+    scene.kubectl("rollout", "pause", f"deployment/{APP}")
+    scene.kubectl("set", "image", f"deployment/{APP}", "nginx=nginx:latest")
+    assert (
+        "paused"
+        in scene.cluster.kubectl(
+            "-n", scene.namespace, "rollout", "undo", f"deployment/{APP}", check=False
+        ).stderr
+    )
+    scene.kubectl("rollout", "resume", f"deployment/{APP}")
+    scene.kubectl(*ROLLED_OUT)
+    assert images(scene) == {"nginx:latest"}
