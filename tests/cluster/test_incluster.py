@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from podyard.cluster.spec import IMAGE
 from tests.cluster.live import Live, docker, eventually
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-BASE = "podyard:0.1.0"
+
 # Wheels of either C library baseline; the image is Debian's.
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -74,9 +75,9 @@ def image(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
     version = metadata.version("kubernetes")
     tag = f"podyard-client:{version}"
     context = Path(tmp_path_factory.mktemp("image"))
-    machine = docker("image", "inspect", BASE, "--format", "{{.Architecture}}").strip()
+    machine = docker("image", "inspect", IMAGE, "--format", "{{.Architecture}}").strip()
     python = docker(
-        "run", "--rm", BASE, "python", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
+        "run", "--rm", IMAGE, "python", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
     ).strip()
     install = [
         sys.executable,
@@ -92,7 +93,7 @@ def image(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         install += ["--platform", f"{platform}_{MACHINES[machine]}"]
     subprocess.run([*install, f"kubernetes=={version}"], check=True, timeout=300)
     (context / "Dockerfile").write_text(
-        f"FROM {BASE}\nCOPY client/ /opt/client/\nENV PYTHONPATH=/opt/client\n"
+        f"FROM {IMAGE}\nCOPY client/ /opt/client/\nENV PYTHONPATH=/opt/client\n"
     )
     docker("build", "--quiet", "--tag", tag, str(context), timeout_s=120)
     try:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from podyard.cluster.spec import IMAGE
 from tests.cluster.live import Live, docker, eventually
 from tests.cluster.networked import HTTP, PYTHON, UDP, Net, answering, service
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-IMAGE = "podyard:0.1.0"
 MANY = 60
 NEVER = {"exec": {"command": ["false"]}, "periodSeconds": 60}
 WAIT = "trap 'exit 0' TERM; while :; do sleep 0.2; done"

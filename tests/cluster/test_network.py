@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from podyard.cluster.spec import IMAGE
 from tests.cluster.live import Live, eventually
 from tests.cluster.networked import HTTP, UDP, WEB, Net, answering, docker_subnet, service
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-IMAGE = "podyard:0.1.0"
 REFUSED, SILENT = {"curl: (7)"}, {"curl: (28)"}
 
 

@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 from podyard.api.types import ServiceAccount, rpc
+from podyard.cluster.spec import IMAGE
 from tests.cluster.live import Live, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-IMAGE = "podyard:0.1.0"
 FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 # What the in-cluster configuration of every client library does, in lines that need none.
 PROGRAM = f"""

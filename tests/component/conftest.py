@@ -24,7 +24,8 @@ import docker
 import docker.errors
 import pytest
 
-IMAGE = "podyard:0.1.0"
+from podyard.cluster.spec import IMAGE
+
 LABEL = "podyard.test"
 _names = itertools.count()
 _START_S = 30.0
