@@ -152,8 +152,8 @@ class HollowRuntime:
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         sandbox = self._sandboxes.get(sandbox_id)
-        if sandbox is None:
-            return
+        if sandbox is None or not (sandbox.ready or sandbox.ips):
+            return  # stopped already: that is no event, else who stops it at each event never rests
         for container in [c for c in self._containers.values() if c.sandbox_id == sandbox_id]:
             if container.state == RUNNING:
                 self._finish(container.id, 137, "Error")

@@ -321,6 +321,40 @@ async def test_changes_are_told(subject):
         await asyncio.wait({listening})
 
 
+async def test_stopping_what_is_stopped_is_no_event(subject):
+    """A kubelet looks again at each event: one that it makes itself at each look would never end."""
+    told: list[str] = []
+
+    async def listen() -> None:
+        async for uid in subject.runtime.events():
+            told.append(uid)
+
+    async def caught_up() -> None:
+        """What happened before has been told once something that happens now has."""
+        async with clock.real_timeout(30):
+            while True:
+                spec, _, container_id = await subject.running("succeeds")
+                await subject.until(spec.pod_uid, container_id, EXITED)
+                await clock.real_sleep(0.2)
+                await subject.clear(spec.pod_uid)
+                if spec.pod_uid in told:
+                    return
+
+    listening = asyncio.ensure_future(listen())
+    try:
+        spec, sandbox_id, _ = await subject.running("obedient")
+        await subject.runtime.stop_sandbox(sandbox_id)
+        await caught_up()
+        told.clear()
+        await subject.runtime.stop_sandbox(sandbox_id)
+        await caught_up()
+        assert spec.pod_uid not in told
+    finally:
+        listening.cancel()
+        await asyncio.wait({listening})
+    await subject.clear(spec.pod_uid)
+
+
 async def test_a_call_that_is_given_up_leaves_nothing_that_cannot_be_found(subject):
     spec = sandbox_spec(f"{os.getpid()}-{next(_numbers)}", 0)
     starting = asyncio.ensure_future(subject.runtime.run_sandbox(spec))
