@@ -1,6 +1,6 @@
 """Owner references: what nobody owns any more goes; what is deleted in the foreground waits for its own.
 
-One controller for each kind, all the same function: as a *dependent*, an object goes when every
+One controller for all kinds; its keys name the kind, too. As a *dependent*, an object goes when every
 owner it names is gone; as an *owner* that is being deleted, it waits for its dependents
 (`foregroundDeletion`) or lets go of them first (`orphan`). That an owner is absent is never
 concluded from a cache alone: the API is asked.
@@ -10,18 +10,20 @@ Source: upstream's garbage collector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podyard.api import errors, resources
 from podyard.api.resources import Resource
 from podyard.api.types import Key, Message
 from podyard.control.actions import Action, Actions, Delete, Patch
-from podyard.control.spec import ControllerSpec, KeysOf
+from podyard.control.spec import ControllerSpec
 from podyard.control.view import View
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
+# Upstream: concurrent-gc-syncs.
+WORKERS = 20
 _INDEX = "owners"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -45,6 +47,17 @@ def _owner_row(reference: Any) -> Resource | None:
 
 def _owner_key(row: Resource, reference: Any, namespace: str) -> Key:
     return Key(namespace if row.namespaced else "", reference.name)
+
+
+def key_for(row: Resource, key: Key) -> Key:
+    """The controller's key for an object: `pods default` and the name."""
+    return Key(f"{row.qualified} {key.namespace}", key.name)
+
+
+def _named(key: Key, rows: Mapping[str, Resource]) -> tuple[Resource, Key]:
+    """Kind and key of the object that a controller's key names."""
+    kind, _, namespace = key.namespace.partition(" ")
+    return rows[kind], Key(namespace, key.name)
 
 
 async def gather(client: Any, view: View, key: Key, row: Resource) -> dict[str, bool]:
@@ -169,24 +182,25 @@ def _without_owners(row: Resource, obj: Any, uids: list[str]) -> Patch:
     return Patch(row.message, _key_of(obj), body, patch_type=_STRATEGIC)
 
 
-def _keys_function(row: Resource) -> KeysOf:
-    """Which objects of `row` a change of any object concerns, as its dependents or as its owners."""
-
-    def keys(old: Any, new: Any, view: View) -> list[Key]:
-        found: list[Key] = []
-        if new is None or _begins_foreground(old, new):
-            owner = new if new is not None else old
-            found += [_key_of(obj) for obj in view.by_index(row.message, _INDEX, owner.metadata.uid)]
-        if new is None or len(new.metadata.ownerReferences) < len(
-            old.metadata.ownerReferences if old else ()
-        ):
-            # A dependent went, or let go: its owner may be waiting for that.
-            for reference in old.metadata.ownerReferences:
-                if reference.kind == row.kind:
-                    found.append(_owner_key(row, reference, old.metadata.namespace))
-        return found
-
-    return keys
+def _keys(old: Any, new: Any, view: View, rows: Mapping[type[Message], Resource]) -> list[Key]:
+    """Which objects a change concerns: the changed one, its dependents, its owners."""
+    obj = new if new is not None else old
+    row = rows[type(obj)]
+    found: list[Key] = []
+    if new is not None and (new.metadata.ownerReferences or new.metadata.HasField("deletionTimestamp")):
+        found.append(key_for(row, _key_of(new)))
+    if new is None or _begins_foreground(old, new):
+        dependents = _dependents(view, obj.metadata.uid, rows.values())
+        found += [key_for(other, _key_of(dependent)) for other, dependent in dependents]
+    before = old.metadata.ownerReferences if old is not None else ()
+    if new is None or len(new.metadata.ownerReferences) < len(before):
+        # A dependent went, or let go: its owner may be waiting for that.
+        for reference in before:
+            owner_row = _owner_row(reference)
+            if owner_row is not None and owner_row.storage_row.message in rows:
+                owner_key = _owner_key(owner_row, reference, obj.metadata.namespace)
+                found.append(key_for(owner_row.storage_row, owner_key))
+    return found
 
 
 def _begins_foreground(old: Any, new: Any) -> bool:
@@ -195,21 +209,31 @@ def _begins_foreground(old: Any, new: Any) -> bool:
     return old is None or not old.metadata.HasField("deletionTimestamp")
 
 
-def _controller(row: Resource, rows: tuple[Resource, ...]) -> ControllerSpec:
-    kinds: list[type[Message]] = [other.message for other in rows]
-    return ControllerSpec(
-        name=f"garbage-collector-{row.plural}",
-        for_=row.message,
-        maps=dict.fromkeys(kinds, _keys_function(row)),
-        indexes={kind: {_INDEX: owners_index} for kind in kinds},
-        gather=lambda client, view, key: gather(client, view, key, row),
-        reconcile=lambda view, key: reconcile(view, key, row, rows),
-        reporter="garbage-collector-controller",
-        workers=2,
-    )
-
-
-def controllers() -> tuple[ControllerSpec, ...]:
-    """One for each kind that takes part."""
+def controller() -> ControllerSpec:
+    """The one for all kinds that take part."""
     rows = collected()
-    return tuple(_controller(row, rows) for row in rows)
+    by_name = {row.qualified: row for row in rows}
+    by_message: dict[type[Message], Resource] = {row.message: row for row in rows}
+
+    async def gather_named(client: Any, view: View, key: Key) -> dict[str, bool]:
+        row, named = _named(key, by_name)
+        return await gather(client, view, named, row)
+
+    def reconcile_named(view: View, key: Key) -> Actions:
+        row, named = _named(key, by_name)
+        return reconcile(view, named, row, rows)
+
+    def keys(old: Any, new: Any, view: View) -> list[Key]:
+        return _keys(old, new, view, by_message)
+
+    return ControllerSpec(
+        name="garbage-collector",
+        for_=rows[0].message,
+        own_keys=False,
+        maps=dict.fromkeys(by_message, keys),
+        indexes={kind: {_INDEX: owners_index} for kind in by_message},
+        gather=gather_named,
+        reconcile=reconcile_named,
+        reporter="garbage-collector-controller",
+        workers=WORKERS,
+    )

@@ -45,5 +45,5 @@ def controllers(
         endpoints.ENDPOINTS,
         *disruption.controllers(),
         podgc.POD_GC,
-        *garbage.controllers(),
+        garbage.controller(),
     )

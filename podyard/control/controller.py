@@ -101,7 +101,7 @@ class Controller:
         self._started_at_s = clock.now_s()
         if self.spec.single:
             self._queue.add(SINGLE)
-        else:
+        elif self.spec.own_keys:
             for obj in self._listers[self.spec.for_]:
                 self._queue.add(key_of(obj))
         self._wake.set()
@@ -124,7 +124,7 @@ class Controller:
         spec = self.spec
         if spec.single:
             return lambda old, new: [SINGLE]
-        main = kind is spec.for_
+        main = kind is spec.for_ and spec.own_keys
         owned = kind in spec.owns
         mapped = spec.maps.get(kind)
 

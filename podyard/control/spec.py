@@ -35,6 +35,8 @@ class ControllerSpec:
         indexes: kind -> index name -> function.
         workers: how many keys at once.
         reporter: the events' source, such as "replicaset-controller"; the process's own when empty.
+        own_keys: a change of the main kind enqueues its key. Without, `maps` alone say which keys there
+            are, and what they mean: for decisions about objects of many kinds.
         single: every change enqueues one and the same key, `SINGLE`: for decisions over all objects.
         period_s: with `single`: reconcile every so many cluster seconds, whatever changes.
         gather: reads what informers do not have, before each reconcile; lands in `view.facts`.
@@ -49,6 +51,7 @@ class ControllerSpec:
     indexes: Mapping[type[Message], Mapping[str, IndexFunction]] = field(default_factory=dict)
     workers: int = 4
     reporter: str = ""
+    own_keys: bool = True
     single: bool = False
     period_s: float | None = None
     gather: Gather | None = None
