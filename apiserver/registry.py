@@ -27,13 +27,22 @@ from apiserver.registry_scale import Scaler
 from apiserver.registry_tokens import Tokens
 from apiserver.registry_view import CacheView, ClusterAddresses
 from apiserver.registry_writing import Writer
-from apiserver.rules import admission
+from apiserver.rules import admission, certificates
 from apiserver.store.base import Store
 from apiserver.watchcache import WatchCache
 from apiserver.watchcache_events import CachedObject
 from podyard.api import errors, resources
 from podyard.api.resources import Resource
-from podyard.api.types import Binding, Message, Namespace, Pod, Status, meta_v1
+from podyard.api.types import (
+    Binding,
+    Message,
+    Namespace,
+    Pod,
+    Status,
+    certificates_v1,
+    copy_of,
+    meta_v1,
+)
 from podyard.base import pki
 from podyard.base.pki import SigningKey
 
@@ -135,6 +144,9 @@ class Registry:
         """See `Writer.create`. `name` is the path's, which only subresources have."""
         if subresource:
             raise errors.MethodNotAllowed.of(f"{row.plural}/{subresource}", "create", row.group)
+        if isinstance(obj, certificates_v1.CertificateSigningRequest):
+            obj = copy_of(obj)
+            certificates.name_requester(obj, ctx.user)
         return await self._writer.create(row, namespace, obj, options)
 
     async def update(

@@ -319,7 +319,7 @@ class Writer:
         metadata.creationTimestamp.CopyFrom(meta.time_of(clock.now_s()))
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
             metadata.ClearField(name)
-        strategy.prepare_create(row, new)
+        strategy.prepare_create(row, new, clock.now_s())
         if isinstance(new, Service):
             self._addresses.assign(new, row.key(namespace, metadata.name))
         causes = strategy.validate_create(row, new)
@@ -337,7 +337,7 @@ class Writer:
                 admission.UPDATE, row, old.metadata.namespace, name, subresource, obj=new, old=old
             )
         )
-        strategy.prepare_update(row, new, old, subresource)
+        strategy.prepare_update(row, new, old, clock.now_s(), subresource)
         if isinstance(new, Service) and not subresource:
             self._addresses.assign(new, state.key)
         _raise_invalid(row, name, strategy.validate_update(row, new, old, subresource))

@@ -184,6 +184,7 @@ def served_rows() -> list[Served]:
 # Extra methods of single kinds: name -> (request, response), {kind} filled in.
 _EXTRA_METHODS = {
     "UpdateStatus": ("{kind}UpdateRequest", "{message}"),
+    "UpdateApproval": ("{kind}UpdateRequest", "{message}"),
     "Finalize": ("{kind}UpdateRequest", "{message}"),
     "GetScale": (".podyard.meta.v1.GetRequest", ".k8s.io.api.autoscaling.v1.Scale"),
     "UpdateScale": (".podyard.meta.v1.ScaleUpdateRequest", ".k8s.io.api.autoscaling.v1.Scale"),

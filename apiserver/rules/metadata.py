@@ -38,6 +38,34 @@ def count_generation(new: Any, old: Any, part: Callable[[Any], Message]) -> None
         new.metadata.generation += 1
 
 
+def counting(part: str) -> Callable[[Any, Any], None]:
+    """A step that counts the versions of one field."""
+
+    def count(new: Any, old: Any) -> None:
+        new.metadata.generation = old.metadata.generation
+        one, other = (obj.__class__() for obj in (new, old))
+        for bare, obj in ((one, new), (other, old)):
+            if isinstance(getattr(obj, part), Message):
+                getattr(bare, part).CopyFrom(getattr(obj, part))
+            else:
+                getattr(bare, part).MergeFrom(getattr(obj, part))
+        if not codec.same(one, other):
+            new.metadata.generation += 1
+
+    return count
+
+
+def clear_status(obj: Any) -> None:
+    """A new object has no status."""
+    obj.ClearField("status")
+    obj.status.SetInParent()
+
+
+def keep_status(new: Any, old: Any) -> None:
+    """The stored status stays."""
+    new.status.CopyFrom(old.status)
+
+
 def keep_spec(new: Any, old: Any) -> None:
     """An update of the status leaves the spec."""
     new.spec.CopyFrom(old.spec)

@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apiserver.rules import deletion, metadata, namespaces, nodes, pods, services, workloads
+from apiserver.rules import (
+    certificates,
+    deletion,
+    jobs,
+    metadata,
+    namespaces,
+    nodes,
+    pods,
+    services,
+    storage,
+    workloads,
+)
 from apiserver.rules.deletion import DeleteOutcome
 from podyard.api import validation
 from podyard.api.resources import Resource
@@ -26,9 +37,19 @@ from podyard.api.types import (
     PriorityClass,
     Service,
     StatusCause,
+    admissionregistration_v1,
     apps_v1,
+    autoscaling_v1,
+    autoscaling_v2,
+    batch_v1,
+    certificates_v1,
+    core_v1,
+    flowcontrol_v1,
     meta_v1,
+    networking_v1,
     policy_v1,
+    resource_v1,
+    storage_v1,
 )
 
 Causes = list[StatusCause]
@@ -43,6 +64,10 @@ def _nothing(obj: Any) -> None:
 
 def _nothing_new(new: Any, old: Any) -> None:
     """Nothing to carry over."""
+
+
+def _no_stamp(new: Any, old: Any, now_s: float) -> None:
+    """Kinds whose times others set."""
 
 
 def _at_once(obj: Any, options: meta_v1.DeleteOptions, now_s: float) -> DeleteOutcome:
@@ -68,6 +93,7 @@ class Strategy:
         parts: updates through subresources.
         delete: the first step of a deletion; may change the object.
         delete_on_update: whether an update lets an object that is being deleted go.
+        stamp: sets times that the server keeps; after the other preparation, old is None on a create.
     """
 
     prepare_create: Prepare = _nothing
@@ -75,9 +101,119 @@ class Strategy:
     parts: Mapping[str, Part] = field(default_factory=dict)
     delete: Callable[[Any, meta_v1.DeleteOptions, float], DeleteOutcome] = _at_once
     delete_on_update: Callable[[Any, Any], bool] = deletion.should_delete_on_update
+    stamp: Callable[[Any, Any, float], None] = _no_stamp
 
+
+def _parts(message: type[Message], prepare: PrepareUpdate = metadata.keep_spec) -> dict[str, Part]:
+    """Updates of the status, which leave the spec."""
+    return {
+        name: Part(prepare, check)
+        for name, check in validation.RULES[message].parts.items()
+        if name == "status"
+    }
+
+
+def _workload(message: type[Message], **more: Any) -> Strategy:
+    """Status apart from the spec, whose versions are counted."""
+    return Strategy(
+        prepare_create=more.pop("prepare_create", workloads.prepare_create),
+        prepare_update=more.pop("prepare_update", workloads.prepare_update),
+        parts=_parts(message),
+        **more,
+    )
+
+
+def _with_status(message: type[Message], **more: Any) -> Strategy:
+    """Status apart from the spec, without a generation."""
+    return Strategy(
+        prepare_create=more.pop("prepare_create", metadata.clear_status),
+        prepare_update=more.pop("prepare_update", metadata.keep_status),
+        parts=_parts(message),
+        **more,
+    )
+
+
+_csr_rules = validation.RULES[certificates_v1.CertificateSigningRequest].parts
+_SPEC = metadata.counting("spec")
+_WEBHOOKS = metadata.counting("Webhooks")
+_COUNTED = Strategy(prepare_create=metadata.first_generation, prepare_update=_SPEC)
+_HOOKS = Strategy(prepare_create=metadata.first_generation, prepare_update=_WEBHOOKS)
 
 STRATEGIES: Mapping[type[Message], Strategy] = {
+    **dict.fromkeys(
+        (
+            admissionregistration_v1.MutatingAdmissionPolicy,
+            admissionregistration_v1.MutatingAdmissionPolicyBinding,
+            admissionregistration_v1.ValidatingAdmissionPolicyBinding,
+            networking_v1.IngressClass,
+            networking_v1.NetworkPolicy,
+            resource_v1.DeviceClass,
+            storage_v1.CSIDriver,
+        ),
+        _COUNTED,
+    ),
+    **dict.fromkeys(
+        (
+            admissionregistration_v1.MutatingWebhookConfiguration,
+            admissionregistration_v1.ValidatingWebhookConfiguration,
+        ),
+        _HOOKS,
+    ),
+    **{
+        message: _workload(message)
+        for message in (
+            admissionregistration_v1.ValidatingAdmissionPolicy,
+            apps_v1.StatefulSet,
+            core_v1.ReplicationController,
+            flowcontrol_v1.FlowSchema,
+            flowcontrol_v1.PriorityLevelConfiguration,
+            networking_v1.Ingress,
+        )
+    },
+    **{
+        message: _with_status(message)
+        for message in (
+            autoscaling_v1.HorizontalPodAutoscaler,
+            autoscaling_v2.HorizontalPodAutoscaler,
+            core_v1.ResourceQuota,
+            networking_v1.ServiceCIDR,
+            resource_v1.ResourceClaim,
+            storage_v1.VolumeAttachment,
+        )
+    },
+    apps_v1.DaemonSet: _workload(
+        apps_v1.DaemonSet,
+        prepare_create=workloads.prepare_daemon_set,
+        prepare_update=workloads.prepare_daemon_set_update,
+    ),
+    batch_v1.CronJob: _workload(batch_v1.CronJob),
+    batch_v1.Job: _workload(batch_v1.Job, prepare_create=jobs.prepare_create),
+    certificates_v1.CertificateSigningRequest: Strategy(
+        prepare_create=certificates.prepare_create,
+        prepare_update=certificates.prepare_update,
+        parts={
+            "status": Part(certificates.prepare_status, _csr_rules["status"]),
+            "approval": Part(certificates.prepare_approval, _csr_rules["approval"]),
+        },
+        stamp=certificates.stamp,
+    ),
+    core_v1.PersistentVolume: _with_status(
+        core_v1.PersistentVolume,
+        prepare_create=storage.prepare_volume,
+        prepare_update=metadata.keep_status,
+        stamp=storage.stamp_phase,
+    ),
+    core_v1.PersistentVolumeClaim: _with_status(
+        core_v1.PersistentVolumeClaim,
+        prepare_create=storage.prepare_claim,
+        prepare_update=storage.prepare_claim_update,
+    ),
+    core_v1.PodTemplate: Strategy(
+        prepare_create=metadata.first_generation, prepare_update=metadata.counting("template")
+    ),
+    resource_v1.ResourceSlice: Strategy(
+        prepare_create=metadata.first_generation, prepare_update=_SPEC, stamp=storage.stamp_taints
+    ),
     apps_v1.Deployment: Strategy(
         prepare_create=workloads.prepare_create,
         prepare_update=workloads.prepare_deployment_update,
@@ -131,9 +267,11 @@ def strategy_of(row: Resource) -> Strategy:
     return STRATEGIES.get(row.message, _GENERAL)
 
 
-def prepare_create(row: Resource, obj: Any) -> None:
+def prepare_create(row: Resource, obj: Any, now_s: float) -> None:
     """Step before validation of a create; `obj` is changed."""
-    strategy_of(row).prepare_create(obj)
+    strategy = strategy_of(row)
+    strategy.prepare_create(obj)
+    strategy.stamp(obj, None, now_s)
 
 
 def validate_create(row: Resource, obj: Any) -> Causes:
@@ -141,7 +279,7 @@ def validate_create(row: Resource, obj: Any) -> Causes:
     return row.validate(obj)
 
 
-def prepare_update(row: Resource, new: Any, old: Any, subresource: str = "") -> None:
+def prepare_update(row: Resource, new: Any, old: Any, now_s: float, subresource: str = "") -> None:
     """Step before validation of an update; `new` is changed."""
     strategy = strategy_of(row)
     metadata.carry_over(new.metadata, old.metadata)
@@ -149,6 +287,7 @@ def prepare_update(row: Resource, new: Any, old: Any, subresource: str = "") -> 
         strategy.parts[subresource].prepare(new, old)
     else:
         strategy.prepare_update(new, old)
+    strategy.stamp(new, old, now_s)
 
 
 def validate_update(row: Resource, new: Any, old: Any, subresource: str = "") -> Causes:

@@ -34,6 +34,9 @@ from podyard.api.types import (
 # Operations of one bulk request; more would hold the loop for too long.
 MAX_BULK_OPERATIONS = 1000
 
+# Methods that update through a subresource.
+_PARTS = {"UpdateStatus": "status", "UpdateApproval": "approval", "Finalize": "finalize"}
+
 LogReader = Callable[[RequestContext, str, str, core_v1.PodLogOptions], AsyncIterator[bytes]]
 
 
@@ -96,7 +99,7 @@ class Services:
             ),
         }
         offered = descriptor(row).methods_by_name
-        for verb, subresource in (("UpdateStatus", "status"), ("Finalize", "finalize")):
+        for verb, subresource in _PARTS.items():
             if verb in offered:
                 table[verb] = Method(update, message, bound(partial(self._update, subresource=subresource)))
         if "GetScale" in offered:

@@ -8,36 +8,33 @@ Counterpart: kubernetes pkg/printers/internalversion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
-from podyard.api import event_conversion, facts, meta, pod_columns, scale, times
+from podyard.api import event_conversion, facts, kind_columns, meta, pod_columns, scale, times
+from podyard.api.kind_columns import age, containers, more
 from podyard.api.types import (
     ConfigMap,
     Endpoints,
     EndpointSlice,
     Event,
     EventsV1Event,
-    IntOrString,
     Lease,
     Message,
     Namespace,
     Node,
     Pod,
-    PodTemplateSpec,
     PriorityClass,
     Secret,
     Service,
     ServiceAccount,
     apps_v1,
-    policy_v1,
 )
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 UNSET = "<unset>"
-MAX_LISTED = 3
 
 Cells = Callable[[Any, float], list[Any]]
 
@@ -79,7 +76,7 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
         ]
     }
     for column in facts.rows("printer_columns"):
-        if column["kind"].startswith("("):
+        if column["kind"].startswith("(") or column["column"].startswith("("):
             continue
         found.setdefault(column["kind"], []).append(
             {
@@ -98,32 +95,28 @@ def _default(obj: Any) -> list[Any]:
     return [obj.metadata.name, None if meta.is_zero_time(created) else times.text(created.seconds)]
 
 
-def _age(obj: Any, now_s: float) -> str:
-    return meta.age_text(obj.metadata.creationTimestamp, now_s)
-
-
 def _config_map(obj: ConfigMap, now_s: float) -> list[Any]:
-    return [obj.metadata.name, len(obj.data) + len(obj.binaryData), _age(obj, now_s)]
+    return [obj.metadata.name, len(obj.data) + len(obj.binaryData), age(obj, now_s)]
 
 
 def _secret(obj: Secret, now_s: float) -> list[Any]:
-    return [obj.metadata.name, obj.type, len(obj.data), _age(obj, now_s)]
+    return [obj.metadata.name, obj.type, len(obj.data), age(obj, now_s)]
 
 
 def _namespace(obj: Namespace, now_s: float) -> list[Any]:
-    return [obj.metadata.name, obj.status.phase, _age(obj, now_s)]
+    return [obj.metadata.name, obj.status.phase, age(obj, now_s)]
 
 
 def _service_account(obj: ServiceAccount, now_s: float) -> list[Any]:
-    return [obj.metadata.name, _age(obj, now_s)]
+    return [obj.metadata.name, age(obj, now_s)]
 
 
 def _lease(obj: Lease, now_s: float) -> list[Any]:
-    return [obj.metadata.name, obj.spec.holderIdentity, _age(obj, now_s)]
+    return [obj.metadata.name, obj.spec.holderIdentity, age(obj, now_s)]
 
 
 def _priority_class(obj: PriorityClass, now_s: float) -> list[Any]:
-    return [obj.metadata.name, obj.value, obj.globalDefault, _age(obj, now_s), obj.preemptionPolicy]
+    return [obj.metadata.name, obj.value, obj.globalDefault, age(obj, now_s), obj.preemptionPolicy]
 
 
 def _node(obj: Node, now_s: float) -> list[Any]:
@@ -139,7 +132,7 @@ def _node(obj: Node, now_s: float) -> list[Any]:
         obj.metadata.name,
         status,
         ",".join(node_roles(obj)) or NONE,
-        _age(obj, now_s),
+        age(obj, now_s),
         info.kubeletVersion,
         _address(obj, "InternalIP"),
         _address(obj, "ExternalIP"),
@@ -174,7 +167,7 @@ def _service(obj: Service, now_s: float) -> list[Any]:
         cluster_ip or NONE,
         _external_ip(obj),
         ",".join(_service_port(port) for port in spec.ports) or NONE,
-        _age(obj, now_s),
+        age(obj, now_s),
         selector or NONE,
     ]
 
@@ -199,13 +192,6 @@ def _external_ip(service: Service) -> str:
     return ",".join([*balancers, *spec.externalIPs]) or "<pending>"
 
 
-def _more(items: Iterable[str]) -> str:
-    """The first three, and how many more there are."""
-    listed = list(items)
-    shown = ",".join(listed[:MAX_LISTED])
-    return f"{shown} + {len(listed) - MAX_LISTED} more..." if len(listed) > MAX_LISTED else shown
-
-
 def _endpoints(obj: Endpoints, now_s: float) -> list[Any]:
     listed: list[str] = []
     for subset in obj.subsets:
@@ -213,7 +199,7 @@ def _endpoints(obj: Endpoints, now_s: float) -> list[Any]:
             listed += [address.ip for address in subset.addresses]
         for port in subset.ports:
             listed += [_host_port(address.ip, port.port) for address in subset.addresses]
-    return [obj.metadata.name, _more(listed) if obj.subsets else NONE, _age(obj, now_s)]
+    return [obj.metadata.name, more(listed) if obj.subsets else NONE, age(obj, now_s)]
 
 
 def _host_port(host: str, port: int) -> str:
@@ -226,9 +212,9 @@ def _endpoint_slice(obj: EndpointSlice, now_s: float) -> list[Any]:
     return [
         obj.metadata.name,
         obj.addressType,
-        _more(ports) or UNSET,
-        _more(addresses) or UNSET,
-        _age(obj, now_s),
+        more(ports) or UNSET,
+        more(addresses) or UNSET,
+        age(obj, now_s),
     ]
 
 
@@ -264,12 +250,6 @@ def _event_view(obj: EventsV1Event, now_s: float) -> list[Any]:
     return _event(event_conversion.from_events_v1(obj), now_s)
 
 
-def _containers(template: PodTemplateSpec) -> list[str]:
-    """Names and images of a template's containers."""
-    containers = template.spec.containers
-    return [",".join(c.name for c in containers), ",".join(c.image for c in containers)]
-
-
 def _deployment(obj: apps_v1.Deployment, now_s: float) -> list[Any]:
     status = obj.status
     return [
@@ -277,8 +257,8 @@ def _deployment(obj: apps_v1.Deployment, now_s: float) -> list[Any]:
         f"{status.readyReplicas}/{obj.spec.replicas}",
         status.updatedReplicas,
         status.availableReplicas,
-        _age(obj, now_s),
-        *_containers(obj.spec.template),
+        age(obj, now_s),
+        *containers(obj.spec.template),
         scale.selector_text(obj.spec.selector),
     ]
 
@@ -289,28 +269,14 @@ def _replica_set(obj: apps_v1.ReplicaSet, now_s: float) -> list[Any]:
         obj.spec.replicas,
         obj.status.replicas,
         obj.status.readyReplicas,
-        _age(obj, now_s),
-        *_containers(obj.spec.template),
+        age(obj, now_s),
+        *containers(obj.spec.template),
         scale.selector_text(obj.spec.selector) or NONE,
     ]
 
 
-def _disruption_budget(obj: policy_v1.PodDisruptionBudget, now_s: float) -> list[Any]:
-    spec = obj.spec
-    return [
-        obj.metadata.name,
-        _int_or_percent(spec.minAvailable) if spec.HasField("minAvailable") else "N/A",
-        _int_or_percent(spec.maxUnavailable) if spec.HasField("maxUnavailable") else "N/A",
-        obj.status.disruptionsAllowed,
-        _age(obj, now_s),
-    ]
-
-
-def _int_or_percent(value: IntOrString) -> str:
-    return str(value.intVal) if value.type == 0 else value.strVal
-
-
 CELLS: Mapping[type[Message], Cells] = {
+    **kind_columns.CELLS,
     apps_v1.Deployment: _deployment,
     apps_v1.ReplicaSet: _replica_set,
     ConfigMap: _config_map,
@@ -322,7 +288,6 @@ CELLS: Mapping[type[Message], Cells] = {
     Namespace: _namespace,
     Node: _node,
     Pod: pod_columns.cells,
-    policy_v1.PodDisruptionBudget: _disruption_budget,
     PriorityClass: _priority_class,
     Secret: _secret,
     Service: _service,

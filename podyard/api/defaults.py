@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from podyard.api import kind_defaults, storage_defaults, workload_defaults
 from podyard.api.pod_defaults import pod, pod_spec, round_up
 from podyard.api.types import (
     Endpoints,
@@ -149,6 +150,9 @@ def replica_set(obj: apps_v1.ReplicaSet) -> None:
 
 
 DEFAULTS: Mapping[type[Message], Callable[[Any], None]] = {
+    **kind_defaults.DEFAULTS,
+    **storage_defaults.DEFAULTS,
+    **workload_defaults.DEFAULTS,
     apps_v1.Deployment: deployment,
     apps_v1.ReplicaSet: replica_set,
     Endpoints: endpoints,

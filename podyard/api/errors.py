@@ -521,6 +521,11 @@ def invalid(path: str, value: Any, detail: str) -> StatusCause:
     return _cause(CAUSE_INVALID, path, f"Invalid value: {shown(value)}", detail)
 
 
+def invalid_whole(path: str, detail: str) -> StatusCause:
+    """As `invalid`, of a value that is not shown."""
+    return _cause(CAUSE_INVALID, path, "Invalid value", detail)
+
+
 def not_supported(path: str, value: Any, allowed: Iterable[str]) -> StatusCause:
     """A value outside its enumeration."""
     choices = ", ".join(go_quote(choice) for choice in sorted(allowed))

@@ -17,11 +17,13 @@ QUALIFIED_NAME_MAX = 63
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_WILDCARD = rf"\*\.{_DNS_SUBDOMAIN}"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED})?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _RELAXED_ENV_NAME = "[ -<>-~]+"
 _HTTP_HEADER = "[-A-Za-z0-9]+"
+_HTTP_PATH = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+"
 _CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 _compiled: dict[str, re.Pattern[str]] = {}
@@ -67,6 +69,17 @@ def dns_subdomain_problems(value: str) -> list[str]:
         )
         problems.append(_regex_text(text, _DNS_SUBDOMAIN, "example.com"))
     return problems
+
+
+def wildcard_problems(value: str) -> list[str]:
+    """A subdomain whose first label is `*`."""
+    if _matches(_WILDCARD, value):
+        return []
+    text = (
+        "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must "
+        "consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+    )
+    return [_regex_text(text, _WILDCARD, "*.example.com")]
 
 
 def qualified_name_problems(value: str) -> list[str]:
@@ -153,6 +166,19 @@ def path_segment_problems(value: str) -> list[str]:
     return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in value]
 
 
+def prefixed_path_problems(value: str) -> list[str]:
+    """`domain/path`: who manages something, or which controller."""
+    if not value:
+        return ["must not be empty"]
+    prefix, slash, path = value.partition("/")
+    if not slash or not prefix or not path:
+        return ['must be a domain-prefixed path (such as "acme.io/foo")']
+    problems = [f"{problem}" for problem in dns_subdomain_problems(prefix)]
+    if not _matches(_HTTP_PATH, path):
+        problems.append(_regex_text("Invalid path", _HTTP_PATH))
+    return problems
+
+
 def condition_reason_problems(value: str) -> list[str]:
     """A condition's reason: CamelCase, perhaps several of them."""
     if _matches(_CONDITION_REASON, value):
@@ -204,6 +230,14 @@ def ip_problems(value: str) -> list[str]:
     except ValueError:
         return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
     return []
+
+
+def canonical_ip_problems(value: str) -> list[str]:
+    """An address in the one way to write it: the name of an IPAddress."""
+    problems = ip_problems(value)
+    if not problems and str(ipaddress.ip_address(value)) != value:
+        problems.append("must be a canonical format IP address")
+    return problems
 
 
 def cidr_problems(value: str) -> list[str]:

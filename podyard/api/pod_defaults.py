@@ -145,7 +145,7 @@ def _volume(volume: Volume) -> None:
             "defaultMode"
         ):
             chosen.defaultMode = DEFAULT_MODE
-        _markers(chosen)
+        markers(chosen)
     if source.HasField("hostPath") and not source.hostPath.HasField("type"):
         source.hostPath.type = ""
     if source.HasField("image") and not source.image.pullPolicy:
@@ -170,7 +170,7 @@ def _field_refs(items: Iterable[Any]) -> None:
             item.fieldRef.apiVersion = item.fieldRef.apiVersion or "v1"
 
 
-def _markers(message: Any) -> None:
+def markers(message: Any) -> None:
     """Defaults that upstream writes as markers on the type; they are in the field table."""
     for fact in facts.fields().get(message.DESCRIPTOR.full_name, ()):
         if not fact.default or fact.label != "optional" or fact.type not in _SCALARS:

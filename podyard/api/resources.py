@@ -11,12 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from podyard.api import defaults, event_conversion, facts, selectable, validation
+from podyard.api import defaults, event_conversion, facts, hpa_conversion, selectable, validation
 from podyard.api.errors import BadRequest, NotFound
-from podyard.api.types import API_MODULES, Event, EventsV1Event, Key, Message, StatusCause
+from podyard.api.types import (
+    API_MODULES,
+    Event,
+    EventsV1Event,
+    Key,
+    Message,
+    StatusCause,
+    autoscaling_v1,
+    autoscaling_v2,
+)
 
 _SUBRESOURCE_OF_METHOD = {
     "UpdateStatus": "status",
+    "UpdateApproval": "approval",
     "Finalize": "finalize",
     "Bind": "binding",
     "Evict": "eviction",
@@ -206,17 +216,28 @@ def _build() -> tuple[Resource, ...]:
         built.append(
             _build_row(main, [row for row in rows if row["subresource"]], served["methods"], classes)
         )
-    return tuple(_with_event_views(built))
+    return tuple(_with_views(built))
 
 
-def _with_event_views(rows: list[Resource]) -> list[Resource]:
-    """events.k8s.io/v1 Event is a view of the stored core/v1 Event."""
-    stored = next((row for row in rows if row.message is Event), None)
+# Kinds that are views of another kind's storage: that kind, and the conversions to and from it.
+_VIEWS: Mapping[type[Message], tuple[type[Message], Callable[[Any], Message], Callable[[Any], Message]]] = {
+    EventsV1Event: (Event, event_conversion.from_events_v1, event_conversion.to_events_v1),
+    autoscaling_v1.HorizontalPodAutoscaler: (
+        autoscaling_v2.HorizontalPodAutoscaler,
+        hpa_conversion.to_v2,
+        hpa_conversion.to_v1,
+    ),
+}
+
+
+def _with_views(rows: list[Resource]) -> list[Resource]:
+    by_message = {row.message: row for row in rows}
     for row in rows:
-        if row.message is EventsV1Event and stored is not None:
-            object.__setattr__(row, "storage", stored)
-            object.__setattr__(row, "to_storage", event_conversion.from_events_v1)
-            object.__setattr__(row, "from_storage", event_conversion.to_events_v1)
+        stored, to_storage, from_storage = _VIEWS.get(row.message, (None, None, None))
+        if stored in by_message:
+            object.__setattr__(row, "storage", by_message[stored])
+            object.__setattr__(row, "to_storage", to_storage)
+            object.__setattr__(row, "from_storage", from_storage)
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podyard.api.types import autoscaling_v1
+from podyard.api.types import LabelSelector, autoscaling_v1
 
 Scale = autoscaling_v1.Scale
 API_VERSION = "autoscaling/v1"
@@ -20,8 +20,15 @@ def scale_of(obj: Any) -> Scale:
     scale.metadata.creationTimestamp.CopyFrom(metadata.creationTimestamp)
     scale.spec.replicas = obj.spec.replicas
     scale.status.replicas = obj.status.replicas
-    scale.status.selector = selector_text(obj.spec.selector)
+    scale.status.selector = _text_of(obj.spec.selector)
     return scale
+
+
+def _text_of(selector: Any) -> str:
+    """A ReplicationController's selector is a plain map."""
+    if isinstance(selector, LabelSelector):
+        return selector_text(selector)
+    return ",".join(f"{key}={selector[key]}" for key in sorted(selector))
 
 
 def selector_text(selector: Any) -> str:

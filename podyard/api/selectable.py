@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.api.types import Event, EventsV1Event, Message, Namespace, Node, Pod, Secret, Service
+from podyard.api.types import (
+    Event,
+    EventsV1Event,
+    Message,
+    Namespace,
+    Node,
+    Pod,
+    Secret,
+    Service,
+    batch_v1,
+    certificates_v1,
+    core_v1,
+    resource_v1,
+)
 
 FieldOf = Callable[[Any], str]
 
@@ -63,6 +76,13 @@ FIELDS: Mapping[type[Message], Mapping[str, FieldOf]] = {
     EventsV1Event: _EVENTS_V1,
     Namespace: {"status.phase": lambda namespace: namespace.status.phase},
     Node: {"spec.unschedulable": lambda node: _flag(node.spec.unschedulable)},
+    certificates_v1.CertificateSigningRequest: {"spec.signerName": lambda request: request.spec.signerName},
+    batch_v1.Job: {"status.successful": lambda job: str(job.status.succeeded)},
+    core_v1.ReplicationController: {"status.replicas": lambda owner: str(owner.status.replicas)},
+    resource_v1.ResourceSlice: {
+        "spec.driver": lambda piece: piece.spec.driver,
+        "spec.nodeName": lambda piece: piece.spec.nodeName,
+    },
     Secret: {"type": lambda secret: secret.type},
     Service: {
         "spec.clusterIP": lambda service: service.spec.clusterIP,

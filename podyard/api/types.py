@@ -37,14 +37,25 @@ from podyard.api.gen.k8s.io.apimachinery.pkg.apis.meta.v1 import generated_pb2 a
 from podyard.api.gen.k8s.io.apimachinery.pkg.runtime import generated_pb2 as runtime
 from podyard.api.gen.k8s.io.apimachinery.pkg.util.intstr import generated_pb2 as intstr
 from podyard.api.gen.k8s.io.cri_api.pkg.apis.runtime.v1 import api_pb2 as cri
+from podyard.api.gen.podyard.admissionregistration.v1 import service_pb2 as rpc_admissionregistration_v1
 from podyard.api.gen.podyard.apps.v1 import service_pb2 as rpc_apps_v1
+from podyard.api.gen.podyard.autoscaling.v1 import service_pb2 as rpc_autoscaling_v1
+from podyard.api.gen.podyard.autoscaling.v2 import service_pb2 as rpc_autoscaling_v2
+from podyard.api.gen.podyard.batch.v1 import service_pb2 as rpc_batch_v1
+from podyard.api.gen.podyard.certificates.v1 import service_pb2 as rpc_certificates_v1
 from podyard.api.gen.podyard.coordination.v1 import service_pb2 as rpc_coordination_v1
 from podyard.api.gen.podyard.core.v1 import service_pb2 as rpc_core_v1
 from podyard.api.gen.podyard.discovery.v1 import service_pb2 as rpc_discovery_v1
 from podyard.api.gen.podyard.events.v1 import service_pb2 as rpc_events_v1
+from podyard.api.gen.podyard.flowcontrol.v1 import service_pb2 as rpc_flowcontrol_v1
 from podyard.api.gen.podyard.meta.v1 import meta_pb2 as rpc
+from podyard.api.gen.podyard.networking.v1 import service_pb2 as rpc_networking_v1
+from podyard.api.gen.podyard.node.v1 import service_pb2 as rpc_node_v1
 from podyard.api.gen.podyard.policy.v1 import service_pb2 as rpc_policy_v1
+from podyard.api.gen.podyard.rbac.v1 import service_pb2 as rpc_rbac_v1
+from podyard.api.gen.podyard.resource.v1 import service_pb2 as rpc_resource_v1
 from podyard.api.gen.podyard.scheduling.v1 import service_pb2 as rpc_scheduling_v1
+from podyard.api.gen.podyard.storage.v1 import service_pb2 as rpc_storage_v1
 
 Binding = core_v1.Binding
 ConfigMap = core_v1.ConfigMap
@@ -125,13 +136,24 @@ SERVICE_MODULES = {
     module.DESCRIPTOR.package: module
     for module in (
         rpc,
+        rpc_admissionregistration_v1,
         rpc_apps_v1,
+        rpc_autoscaling_v1,
+        rpc_autoscaling_v2,
+        rpc_batch_v1,
+        rpc_certificates_v1,
         rpc_coordination_v1,
         rpc_core_v1,
         rpc_discovery_v1,
         rpc_events_v1,
+        rpc_flowcontrol_v1,
+        rpc_networking_v1,
+        rpc_node_v1,
         rpc_policy_v1,
+        rpc_rbac_v1,
+        rpc_resource_v1,
         rpc_scheduling_v1,
+        rpc_storage_v1,
     )
 }
 

@@ -13,7 +13,22 @@ from typing import Any
 
 import orjson
 
-from podyard.api import meta, names
+from podyard.api import (
+    meta,
+    names,
+    validation_admission,
+    validation_autoscaling,
+    validation_batch,
+    validation_certificates,
+    validation_flowcontrol,
+    validation_networking,
+    validation_persistent,
+    validation_quota,
+    validation_rbac,
+    validation_resource,
+    validation_storage,
+    validation_workloads,
+)
 from podyard.api.errors import forbidden, invalid, not_supported, required, too_long
 from podyard.api.types import (
     ConfigMap,
@@ -46,6 +61,7 @@ from podyard.api.validation_event import event, event_update, event_v1, event_v1
 from podyard.api.validation_meta import (
     IMMUTABLE,
     Causes,
+    Rules,
     each,
     finalizer_name,
     immutable,
@@ -71,6 +87,7 @@ from podyard.api.validation_service import (
 )
 
 __all__ = [
+    "RULES",
     "VALIDATE",
     "VALIDATE_UPDATE",
     "deployment_status_update",
@@ -296,7 +313,23 @@ def priority_class_update(new: PriorityClass, old: PriorityClass) -> Causes:
     return causes
 
 
+# Kinds whose rules stand together in one row of their own module.
+RULES: Mapping[type[Message], Rules] = {
+    **validation_admission.RULES,
+    **validation_autoscaling.RULES,
+    **validation_batch.RULES,
+    **validation_certificates.RULES,
+    **validation_flowcontrol.RULES,
+    **validation_networking.RULES,
+    **validation_persistent.RULES,
+    **validation_quota.RULES,
+    **validation_rbac.RULES,
+    **validation_resource.RULES,
+    **validation_storage.RULES,
+    **validation_workloads.RULES,
+}
 VALIDATE: Mapping[type[Message], Callable[[Any], list[StatusCause]]] = {
+    **{message: rules.create for message, rules in RULES.items()},
     apps_v1.Deployment: deployment,
     apps_v1.ReplicaSet: replica_set,
     ConfigMap: config_map,
@@ -315,6 +348,7 @@ VALIDATE: Mapping[type[Message], Callable[[Any], list[StatusCause]]] = {
     ServiceAccount: service_account,
 }
 VALIDATE_UPDATE: Mapping[type[Message], Callable[[Any, Any], list[StatusCause]]] = {
+    **{message: rules.update for message, rules in RULES.items()},
     apps_v1.Deployment: deployment_update,
     apps_v1.ReplicaSet: replica_set_update,
     ConfigMap: config_map_update,

@@ -48,7 +48,7 @@ def deployment(obj: apps_v1.Deployment) -> Causes:
 
 def deployment_update(new: apps_v1.Deployment, old: apps_v1.Deployment) -> Causes:
     """An update: the selector stays."""
-    return object_meta_update(new.metadata, old.metadata) + _selector_stays(new, old) + deployment(new)
+    return object_meta_update(new.metadata, old.metadata) + selector_stays(new, old) + deployment(new)
 
 
 def deployment_status_update(new: apps_v1.Deployment, old: apps_v1.Deployment) -> Causes:
@@ -58,16 +58,22 @@ def deployment_status_update(new: apps_v1.Deployment, old: apps_v1.Deployment) -
     for field in ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"):
         causes += non_negative(f"status.{field}", getattr(status, field))
     causes += non_negative("status.unavailableReplicas", status.unavailableReplicas)
-    causes += _at_most(status, "replicas", ("updatedReplicas", "readyReplicas", "availableReplicas"))
+    causes += at_most(status, "replicas", ("updatedReplicas", "readyReplicas", "availableReplicas"))
     if status.availableReplicas > status.readyReplicas:
         detail = "cannot be greater than readyReplicas"
         causes.append(invalid("status.availableReplicas", status.availableReplicas, detail))
-    if old.status.HasField("collisionCount") and (
-        not status.HasField("collisionCount") or status.collisionCount < old.status.collisionCount
+    return causes + collisions_grow(new, old)
+
+
+def collisions_grow(new: Any, old: Any) -> Causes:
+    """`status.collisionCount` never becomes less."""
+    status = new.status
+    if not old.status.HasField("collisionCount") or (
+        status.HasField("collisionCount") and status.collisionCount >= old.status.collisionCount
     ):
-        value = status.collisionCount if status.HasField("collisionCount") else None
-        causes.append(invalid("status.collisionCount", value, "cannot be decremented"))
-    return causes
+        return []
+    value = status.collisionCount if status.HasField("collisionCount") else None
+    return [invalid("status.collisionCount", value, "cannot be decremented")]
 
 
 def replica_set(obj: apps_v1.ReplicaSet) -> Causes:
@@ -80,7 +86,7 @@ def replica_set(obj: apps_v1.ReplicaSet) -> Causes:
 
 def replica_set_update(new: apps_v1.ReplicaSet, old: apps_v1.ReplicaSet) -> Causes:
     """An update: the selector stays."""
-    return object_meta_update(new.metadata, old.metadata) + _selector_stays(new, old) + replica_set(new)
+    return object_meta_update(new.metadata, old.metadata) + selector_stays(new, old) + replica_set(new)
 
 
 def replica_set_status_update(new: apps_v1.ReplicaSet, old: apps_v1.ReplicaSet) -> Causes:
@@ -89,7 +95,7 @@ def replica_set_status_update(new: apps_v1.ReplicaSet, old: apps_v1.ReplicaSet) 
     parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
     for field in ("replicas", *parts, "observedGeneration"):
         causes += non_negative(f"status.{field}", getattr(new.status, field))
-    return causes + _at_most(new.status, "replicas", parts)
+    return causes + at_most(new.status, "replicas", parts)
 
 
 def scale(obj: autoscaling_v1.Scale) -> Causes:
@@ -106,35 +112,46 @@ def _selector(spec: Any) -> Causes:
     return causes
 
 
-def _selector_stays(new: Any, old: Any) -> Causes:
+def selector_stays(new: Any, old: Any) -> Causes:
+    """`spec.selector` may not change."""
     if new.spec.selector == old.spec.selector:
         return []
     return [invalid("spec.selector", go_struct(new.spec.selector), IMMUTABLE)]
 
 
 def _template(template: PodTemplateSpec, spec: Any) -> Causes:
-    causes: Causes = []
+    causes = selects_template(spec.selector, template) if spec.HasField("selector") else []
+    return [*causes, *pod_template(template, "spec.template"), *runs_forever(template, "ReplicaSet")]
+
+
+def selects_template(selector: Any, template: PodTemplateSpec, path: str = "spec.template") -> Causes:
+    """A selector that is not empty must select the pods of the template."""
     try:
-        selector = selectors.from_message(spec.selector if spec.HasField("selector") else None)
-        if (
-            spec.HasField("selector")
-            and not selector.empty
-            and not selector.matches(template.metadata.labels)
-        ):
-            detail = "`selector` does not match template `labels`"
-            causes.append(invalid("spec.template.metadata.labels", dict(template.metadata.labels), detail))
+        made = selectors.from_message(selector)
     except selectors.SelectorError:
-        pass  # said of the selector itself
-    causes += labels(template.metadata.labels, "spec.template.labels")
-    causes += annotation_map(template.metadata.annotations, "spec.template.annotations")
-    causes += pod_spec(template.spec, "spec.template.spec", template=True)
+        return []  # said of the selector itself
+    if made.empty or made.matches(template.metadata.labels):
+        return []
+    detail = "`selector` does not match template `labels`"
+    return [invalid(f"{path}.metadata.labels", dict(template.metadata.labels), detail)]
+
+
+def pod_template(template: PodTemplateSpec, path: str) -> Causes:
+    """A template of pods, whoever makes them."""
+    causes = labels(template.metadata.labels, f"{path}.labels")
+    causes += annotation_map(template.metadata.annotations, f"{path}.annotations")
+    return causes + pod_spec(template.spec, f"{path}.spec", template=True)
+
+
+def runs_forever(template: PodTemplateSpec, kind: str, path: str = "spec.template") -> Causes:
+    """A template of pods that are not to end by themselves."""
+    causes: Causes = []
     if template.spec.restartPolicy != "Always":
-        causes.append(
-            not_supported("spec.template.spec.restartPolicy", template.spec.restartPolicy, ["Always"])
-        )
+        at = f"{path}.spec.restartPolicy"
+        causes.append(not_supported(at, template.spec.restartPolicy, ["Always"]))
     if template.spec.HasField("activeDeadlineSeconds"):
-        detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
-        causes.append(forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+        detail = f"activeDeadlineSeconds in {kind} is not Supported"
+        causes.append(forbidden(f"{path}.spec.activeDeadlineSeconds", detail))
     return causes
 
 
@@ -152,8 +169,8 @@ def _strategy(strategy: apps_v1.DeploymentStrategy) -> Causes:
     update = strategy.rollingUpdate
     causes = int_or_percent(update.maxUnavailable, f"{path}.maxUnavailable", at_most_all=True)
     causes += int_or_percent(update.maxSurge, f"{path}.maxSurge", at_most_all=False)
-    if not causes and _is_zero(update.maxUnavailable) and _is_zero(update.maxSurge):
-        shown = _shown(update.maxUnavailable)
+    if not causes and is_zero(update.maxUnavailable) and is_zero(update.maxSurge):
+        shown = shown_amount(update.maxUnavailable)
         causes.append(invalid(f"{path}.maxUnavailable", shown, "may not be 0 when `maxSurge` is 0"))
     return causes
 
@@ -172,15 +189,18 @@ def int_or_percent(value: IntOrString, path: str, *, at_most_all: bool) -> Cause
     return []
 
 
-def _is_zero(value: IntOrString) -> bool:
+def is_zero(value: IntOrString) -> bool:
+    """Whether a valid number or percentage is 0."""
     return value.intVal == 0 if value.type == 0 else int(value.strVal[:-1]) == 0
 
 
-def _shown(value: IntOrString) -> Any:
+def shown_amount(value: IntOrString) -> Any:
+    """A number or percentage as errors show it."""
     return value.intVal if value.type == 0 else value.strVal
 
 
-def _at_most(status: Any, limit: str, fields: tuple[str, ...]) -> Causes:
+def at_most(status: Any, limit: str, fields: tuple[str, ...]) -> Causes:
+    """Counts of a status that may not be over another one."""
     most = getattr(status, limit)
     return [
         invalid(f"status.{field}", getattr(status, field), f"cannot be greater than status.{limit}")

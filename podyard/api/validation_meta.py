@@ -5,7 +5,10 @@ Counterpart: apimachinery `api/validation`, `apis/meta/v1/validation`.
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from podyard.api import codec, codec_json, facts, meta, names
@@ -17,7 +20,7 @@ from podyard.api.errors import (
     required,
     too_long,
 )
-from podyard.api.quoting import go_quote
+from podyard.api.quoting import go_quote, shown
 from podyard.api.types import LabelSelector, Message, ObjectMeta, StatusCause
 
 Causes = list[StatusCause]
@@ -32,6 +35,51 @@ CONDITION_STATUSES = ("False", "True", "Unknown")
 MAX_REASON_BYTES = 1024
 MAX_MESSAGE_BYTES = 32 * 1024
 SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+Check = Callable[[Any], Causes]
+CheckUpdate = Callable[[Any, Any], Causes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is checked of a kind.
+
+    Attributes:
+        create: a new object, defaults and the server's own changes in it.
+        update: new and old, of the main resource.
+        parts: the same for updates through subresources.
+    """
+
+    create: Check
+    update: CheckUpdate
+    parts: Mapping[str, CheckUpdate] = field(default_factory=dict)
+
+
+def rules(create: Check, *stays: CheckUpdate, status: CheckUpdate | None = None) -> Rules:
+    """Rules of a kind whose update is checked as a new object is, and for what may not change.
+
+    Args:
+        stays: what may not change, beside metadata.
+        status: of the status subresource, beside metadata.
+    """
+
+    def update(new: Any, old: Any) -> Causes:
+        causes = object_meta_update(new.metadata, old.metadata)
+        for check in stays:
+            causes += check(new, old)
+        return causes + create(new)
+
+    def update_status(new: Any, old: Any) -> Causes:
+        assert status is not None
+        return object_meta_update(new.metadata, old.metadata) + status(new, old)
+
+    return Rules(create, update, {} if status is None else {"status": update_status})
+
+
+def any_status(new: Any, old: Any) -> Causes:
+    """For statuses without rules."""
+    return []
 
 
 def each(path: str, value: Any, problems: Iterable[str]) -> Causes:
@@ -212,25 +260,49 @@ def _go_list(values: list[str]) -> str:
     return f"[]string{{{', '.join(go_quote(value) for value in values)}}}"
 
 
+# Go writes these out when a name begins with them, else only the first letter.
+_INITIALS = re.compile("^((api|ip|uid|url)(?=[A-Z]|$)|.)")
+
+
 def go_struct(message: Message) -> dict[str, Any]:
     """A bad value as upstream shows one of its internal structs: Go's field names, zero values too."""
     out: dict[str, Any] = {}
     for fact in facts.fields()[message.DESCRIPTOR.full_name]:
-        name = fact.name[0].upper() + fact.name[1:]
+        name = _INITIALS.sub(lambda match: match[0].upper(), fact.name)
         value = getattr(message, fact.name)
         if fact.label == "repeated":
-            items = [go_struct(item) if isinstance(item, Message) else item for item in value]
-            out[name] = items or None
+            out[name] = [_go_value(item) for item in value] or None
         elif fact.label == "map":
-            out[name] = dict(value) or None
+            out[name] = {key: _go_value(item) for key, item in sorted(value.items())} or None
         elif fact.pointer and not message.HasField(fact.name):
             out[name] = None
-        elif isinstance(value, Message):
-            special = value.DESCRIPTOR.full_name in codec_json.SPECIAL_DECODERS
-            out[name] = codec.to_dict(value) if special else go_struct(value)
         else:
-            out[name] = value
+            out[name] = _go_value(value)
     return out
+
+
+def _go_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if not isinstance(value, Message):
+        return value
+    name = value.DESCRIPTOR.full_name
+    plain = name in codec_json.SPECIAL_DECODERS or name not in facts.fields()
+    return codec.to_dict(value) if plain else go_struct(value)
+
+
+def difference(name: str, new: Message, old: Message) -> str:
+    """The fields that differ, old ones marked `-`, new ones `+`; `name` is of upstream's type."""
+    fresh, stored = codec.to_dict(new), codec.to_dict(old)
+    lines = [f"  core.{name}{{"]
+    for key in dict.fromkeys([*stored, *fresh]):
+        if fresh.get(key) != stored.get(key):
+            lines += [
+                f"{mark} \t{key[0].upper()}{key[1:]}: {shown(values[key])},"
+                for mark, values in (("-", stored), ("+", fresh))
+                if key in values
+            ]
+    return "\n".join([*lines, "  }", ""])
 
 
 def label_selector(selector: LabelSelector, path: str) -> Causes:

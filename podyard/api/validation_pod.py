@@ -18,10 +18,10 @@ from podyard.api.errors import (
     required,
     too_long,
 )
-from podyard.api.quoting import shown
 from podyard.api.types import Pod, PodSpec, copy_of
 from podyard.api.validation_meta import (
     Causes,
+    difference,
     each,
     go_struct,
     immutable,
@@ -307,7 +307,8 @@ def pod_update(new: Pod, old: Pod) -> Causes:
     rest = copy_of(new.spec)
     _take_mutable(rest, old)
     if not codec.same(rest, old.spec):
-        causes.append(forbidden("spec", f"{_UPDATE_TEXT}\n{_difference(rest, old.spec)}"))
+        shown = difference("PodSpec", rest, old.spec)
+        causes.append(forbidden("spec", f"{_UPDATE_TEXT}\n{shown}"))
     return causes
 
 
@@ -317,20 +318,6 @@ def _mirror_update(new: Pod, old: Pod) -> Causes:
         return []
     what = "add" if before is None else "remove or update"
     return [forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {what} mirror pod annotation")]
-
-
-def _difference(new: PodSpec, old: PodSpec) -> str:
-    """The fields that differ, old ones marked `-`, new ones `+`."""
-    fresh, stored = codec.to_dict(new), codec.to_dict(old)
-    lines = ["  core.PodSpec{"]
-    for key in dict.fromkeys([*stored, *fresh]):
-        if fresh.get(key) != stored.get(key):
-            lines += [
-                f"{mark} \t{key[0].upper()}{key[1:]}: {shown(values[key])},"
-                for mark, values in (("-", stored), ("+", fresh))
-                if key in values
-            ]
-    return "\n".join([*lines, "  }", ""])
 
 
 def _take_mutable(spec: PodSpec, old: Pod) -> None:

@@ -127,12 +127,12 @@ def _host_path(source: Any, path: str) -> Causes:
 
 
 def _config_map(source: Any, path: str) -> Causes:
-    causes = _needed(source.localObjectReference.name, f"{path}.name")
+    causes = needed(source.localObjectReference.name, f"{path}.name")
     return causes + _mode(source, f"{path}.defaultMode") + _key_paths(source.items, f"{path}.items")
 
 
 def _secret(source: Any, path: str) -> Causes:
-    causes = _needed(source.secretName, f"{path}.secretName")
+    causes = needed(source.secretName, f"{path}.secretName")
     return causes + _mode(source, f"{path}.defaultMode") + _key_paths(source.items, f"{path}.items")
 
 
@@ -144,7 +144,7 @@ def _downward_api(source: Any, path: str) -> Causes:
 
 
 def _downward_item(item: Any, path: str) -> Causes:
-    causes = _needed(item.path, f"{path}.path")
+    causes = needed(item.path, f"{path}.path")
     causes += local_non_reserved_path(item.path, f"{path}.path") if item.path else []
     if item.HasField("fieldRef"):
         causes += field_reference(item.fieldRef, f"{path}.fieldRef", VOLUME_FIELD_PATHS)
@@ -175,7 +175,7 @@ def _key_paths(items: Sequence[Any], path: str) -> Causes:
     causes: Causes = []
     for index, item in enumerate(items):
         at = f"{path}[{index}]"
-        causes += _needed(item.key, f"{at}.key")
+        causes += needed(item.key, f"{at}.key")
         if not item.path:
             causes.append(required(f"{at}.path"))
         else:
@@ -207,7 +207,7 @@ def _projected(source: Any, path: str) -> Causes:
 def _projection(item: Any, name: str, path: str) -> Causes:
     chosen, at = getattr(item, name), f"{path}.{name}"
     if name in ("secret", "configMap"):
-        causes = _needed(chosen.localObjectReference.name, f"{at}.name")
+        causes = needed(chosen.localObjectReference.name, f"{at}.name")
         return causes + _key_paths(chosen.items, f"{at}.items")
     if name == "downwardAPI":
         found: Causes = []
@@ -245,30 +245,39 @@ def _targets(item: Any) -> list[str]:
 
 
 def _claim(source: Any, path: str) -> Causes:
-    return _needed(source.claimName, f"{path}.claimName")
+    return needed(source.claimName, f"{path}.claimName")
 
 
 def _nfs(source: Any, path: str) -> Causes:
-    causes = _needed(source.server, f"{path}.server") + _needed(source.path, f"{path}.path")
+    causes = needed(source.server, f"{path}.server") + needed(source.path, f"{path}.path")
     if source.path and not source.path.startswith("/"):
         causes.append(invalid(f"{path}.path", source.path, "must be an absolute path"))
     return causes
 
 
 def _iscsi(source: Any, path: str) -> Causes:
-    causes = _needed(source.targetPortal, f"{path}.targetPortal") + _needed(source.iqn, f"{path}.iqn")
+    causes = needed(source.targetPortal, f"{path}.targetPortal") + needed(source.iqn, f"{path}.iqn")
     if not 0 <= source.lun <= 255:
         causes.append(invalid(f"{path}.lun", source.lun, "must be between 0 and 255, inclusive"))
     return causes
 
 
 def _csi(source: Any, path: str) -> Causes:
-    at = f"{path}.driver"
-    if not source.driver:
-        return [required(at)]
-    if len(source.driver) > MAX_DRIVER_NAME:
-        return [too_long(at, MAX_DRIVER_NAME)]
-    return each(at, source.driver, names.dns_subdomain_problems(source.driver.lower()))
+    return driver_name(source.driver, f"{path}.driver")
+
+
+def driver_name(name: str, path: str) -> Causes:
+    """The name of a storage driver."""
+    if not name:
+        return [required(path)]
+    if len(name) > MAX_DRIVER_NAME:
+        return [too_long(path, MAX_DRIVER_NAME)]
+    return each(path, name, names.dns_subdomain_problems(name.lower()))
+
+
+def local_source(name: str, source: Any, path: str) -> Causes:
+    """A source that pods and persistent volumes describe alike: `hostPath`, `nfs` or `iscsi`."""
+    return _SOURCES[name](source, path)
 
 
 def _ephemeral(source: Any, path: str) -> Causes:
@@ -276,7 +285,7 @@ def _ephemeral(source: Any, path: str) -> Causes:
 
 
 def _image(source: Any, path: str) -> Causes:
-    causes = _needed(source.reference, f"{path}.reference")
+    causes = needed(source.reference, f"{path}.reference")
     policies = ("Always", "IfNotPresent", "Never")
     if source.pullPolicy and source.pullPolicy not in policies:
         causes.append(not_supported(f"{path}.pullPolicy", source.pullPolicy, policies))
@@ -299,7 +308,8 @@ _SOURCES = {
 }
 
 
-def _needed(value: str, path: str) -> Causes:
+def needed(value: Any, path: str) -> Causes:
+    """A value that must be given."""
     return [] if value else [required(path)]
 
 

@@ -16,7 +16,7 @@ from podyard.api.types import Status, copy_of
 from tests.component.apiserver.served import Served
 from tests.component.apiserver.wires import JSON, PROTOBUF, YAML, GrpcWire, RestWire, Wire
 from tests.unit.apiserver.test_registry_rows import build as sample
-from tests.unit.apiserver.test_registry_rows import shows, status_of
+from tests.unit.apiserver.test_registry_rows import name_for, shows, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 ROWS = pytest.mark.parametrize("row", resources.RESOURCES, ids=lambda row: row.qualified)
@@ -53,7 +53,8 @@ async def refused(work: Any) -> errors.ApiError:
 
 @ROWS
 async def test_life_of_an_object(wire: Wire, served: Served, row: Resource, unique: str) -> None:
-    made = await wire.create(row, build(row, unique, unique))
+    unique = name_for(row, unique)
+    made = await wire.create(row, build(row, unique))
     metadata = made.metadata
     assert (metadata.name, metadata.namespace) == (unique, "default" if row.namespaced else "")
     assert metadata.uid
@@ -113,9 +114,11 @@ async def test_life_of_an_object(wire: Wire, served: Served, row: Resource, uniq
 async def test_every_way_in_answers_the_same(served: Served, row: Resource, unique: str) -> None:
     wires = {name: wire_of(name, served) for name in WIRES}
     for name, wire in wires.items():
-        await wire.create(row, build(row, f"{unique}-{name}", unique))
+        await wire.create(row, build(row, name_for(row, f"{unique}-{name}"), unique))
     for name in wires:
-        found = [codec.to_dict(await wire.get(row, f"{unique}-{name}")) for wire in wires.values()]
+        found = [
+            codec.to_dict(await wire.get(row, name_for(row, f"{unique}-{name}"))) for wire in wires.values()
+        ]
         assert all(one == found[0] for one in found)
     pages = [await wire.list(row, labelSelector=f"group={unique}") for wire in wires.values()]
     listed = [[codec.to_dict(item) for item in page.items] for page in pages]
@@ -123,7 +126,7 @@ async def test_every_way_in_answers_the_same(served: Served, row: Resource, uniq
     assert all(one == listed[0] for one in listed)
     failures = []
     for wire in wires.values():
-        failures.append(await refused(wire.get(row, f"{unique}-none")))
+        failures.append(await refused(wire.get(row, name_for(row, f"{unique}-none"))))
     statuses = [codec.to_dict(error.to_status()) for error in failures]
     assert all(one == statuses[0] for one in statuses)
     await wires["grpc"].close()  # type: ignore[attr-defined]
@@ -131,7 +134,7 @@ async def test_every_way_in_answers_the_same(served: Served, row: Resource, uniq
 
 @ROWS
 async def test_lists_in_pages(wire: Wire, row: Resource, unique: str) -> None:
-    names = [f"{unique}-{index}" for index in range(5)]
+    names = [name_for(row, f"{unique}-{index}") for index in range(5)]
     for name in names:
         await wire.create(row, build(row, name, unique))
     selector = f"group={unique}"
@@ -148,7 +151,7 @@ async def test_lists_in_pages(wire: Wire, row: Resource, unique: str) -> None:
         token = page.token
         if not token:
             break
-        await wire.create(row, build(row, f"{unique}-z{len(found)}", unique))
+        await wire.create(row, build(row, name_for(row, f"{unique}-z{len(found)}"), unique))
     assert found == names
     one = await wire.list(row, fieldSelector=f"metadata.name={names[3]}")
     assert [item.metadata.name for item in one.items] == [names[3]]
@@ -156,8 +159,8 @@ async def test_lists_in_pages(wire: Wire, row: Resource, unique: str) -> None:
 
 @ROWS
 async def test_watches(wire: Wire, row: Resource, unique: str) -> None:
-    first = await wire.create(row, build(row, f"{unique}-a", unique))
-    await wire.patch(row, f"{unique}-a", "merge", {"metadata": {"labels": {"step": "1"}}})
+    first = await wire.create(row, build(row, name_for(row, f"{unique}-a"), unique))
+    await wire.patch(row, name_for(row, f"{unique}-a"), "merge", {"metadata": {"labels": {"step": "1"}}})
     selector = f"group={unique}"
 
     async def events(count: int, **options: Any) -> list[tuple[str, str]]:
@@ -174,24 +177,25 @@ async def test_watches(wire: Wire, row: Resource, unique: str) -> None:
         return seen
 
     resumed = asyncio.ensure_future(events(3, resourceVersion=first.metadata.resourceVersion))
-    await wire.create(row, build(row, f"{unique}-b", unique))
+    await wire.create(row, build(row, name_for(row, f"{unique}-b"), unique))
     # Leaving the selection is a deletion to whoever watches it.
-    await wire.patch(row, f"{unique}-b", "merge", {"metadata": {"labels": {"group": None}}})
+    await wire.patch(row, name_for(row, f"{unique}-b"), "merge", {"metadata": {"labels": {"group": None}}})
     assert await resumed == [
-        ("MODIFIED", f"{unique}-a"),
-        ("ADDED", f"{unique}-b"),
-        ("DELETED", f"{unique}-b"),
+        ("MODIFIED", name_for(row, f"{unique}-a")),
+        ("ADDED", name_for(row, f"{unique}-b")),
+        ("DELETED", name_for(row, f"{unique}-b")),
     ]
     initial = await events(
         2, sendInitialEvents=True, resourceVersionMatch="NotOlderThan", allowWatchBookmarks=True
     )
-    assert initial == [("ADDED", f"{unique}-a"), ("BOOKMARK", "")]
+    assert initial == [("ADDED", name_for(row, f"{unique}-a")), ("BOOKMARK", "")]
 
 
 @pytest.mark.parametrize(
     "row", [row for row in resources.RESOURCES if "status" in row.subresources], ids=lambda row: row.qualified
 )
 async def test_status_is_isolated(wire: Wire, row: Resource, unique: str) -> None:
+    unique = name_for(row, unique)
     made = await wire.create(row, build(row, unique))
     wanted = status_of(row)
     through_main = await wire.patch(row, unique, "merge", wanted)
@@ -210,6 +214,7 @@ async def test_status_is_isolated(wire: Wire, row: Resource, unique: str) -> Non
 
 @ROWS
 async def test_dry_run_changes_nothing(wire: Wire, served: Served, row: Resource, unique: str) -> None:
+    unique = name_for(row, unique)
     made = await wire.create(row, build(row, unique), dryRun=["All"])
     assert made.metadata.uid
     assert made.metadata.resourceVersion == ""
@@ -222,7 +227,7 @@ async def test_dry_run_changes_nothing(wire: Wire, served: Served, row: Resource
     assert (await wire.update(row, changed, dryRun=["All"])).metadata.labels["c"] == "d"
     await wire.delete(row, unique, dryRun=["All"])
     assert codec.same(await wire.get(row, unique), stored)
-    bad = await refused(wire.create(row, build(row, f"{unique}-x"), dryRun=["Some"]))
+    bad = await refused(wire.create(row, build(row, unique), dryRun=["Some"]))
     assert bad.message == (
         'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: '
         'supported values: "All"'
@@ -232,8 +237,8 @@ async def test_dry_run_changes_nothing(wire: Wire, served: Served, row: Resource
 @ROWS
 async def test_a_collection_is_deleted(wire: Wire, row: Resource, unique: str) -> None:
     for index in range(3):
-        await wire.create(row, build(row, f"{unique}-{index}", unique))
-    await wire.create(row, build(row, f"{unique}-other", f"{unique}-other"))
+        await wire.create(row, build(row, name_for(row, f"{unique}-{index}"), unique))
+    await wire.create(row, build(row, name_for(row, f"{unique}-other"), f"{unique}-other"))
     if "deletecollection" not in row.verbs:
         assert isinstance(
             await refused(wire.delete_collection(row, labelSelector=f"group={unique}")),
@@ -243,4 +248,6 @@ async def test_a_collection_is_deleted(wire: Wire, row: Resource, unique: str) -
     page = await wire.delete_collection(row, labelSelector=f"group={unique}")
     assert len(page.items) == 3
     assert (await wire.list(row, labelSelector=f"group={unique}")).items == []
-    assert (await wire.get(row, f"{unique}-other")).metadata.name == f"{unique}-other"
+    assert (await wire.get(row, name_for(row, f"{unique}-other"))).metadata.name == name_for(
+        row, f"{unique}-other"
+    )

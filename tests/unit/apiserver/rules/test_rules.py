@@ -85,10 +85,10 @@ class TestPods:
         new = copy_of(old)
         new.status.phase = "Failed"
         new.metadata.labels["a"] = "b"
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert (new.status.phase, new.metadata.generation) == ("Running", 3)
         new.spec.containers[0].image = "other"
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert new.metadata.generation == 4
 
     def test_zero_values_that_go_clients_write_are_no_change(self) -> None:
@@ -96,7 +96,7 @@ class TestPods:
         old.metadata.generation = 1
         new = copy_of(old)
         new.spec.nodeName, new.spec.hostNetwork = "", False
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert new.metadata.generation == 1
         assert strategy.validate_update(row, new, old) == list(strategy.validate_update(row, old, old))
 
@@ -107,7 +107,7 @@ class TestPods:
         new.spec.nodeName, new.status.phase = "other", "Running"
         new.status.qosClass = ""
         new.metadata.ownerReferences.add(name="x")
-        strategy.prepare_update(row, new, old, "status")
+        strategy.prepare_update(row, new, old, NOW_S, "status")
         assert (new.spec.nodeName, new.status.phase, new.status.qosClass) == ("n", "Running", "BestEffort")
         assert not new.metadata.ownerReferences
 
@@ -217,7 +217,7 @@ class TestOthers:
     def test_namespaces_wait_for_their_finalizer(self) -> None:
         row = resources.by_message(Namespace)
         obj = made(Namespace)
-        strategy.prepare_create(row, obj)
+        strategy.prepare_create(row, obj, NOW_S)
         assert list(obj.spec.finalizers) == ["kubernetes"]
         kind = strategy.strategy_of(row)
         assert kind.delete(obj, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.GRACEFUL
@@ -225,18 +225,18 @@ class TestOthers:
         assert kind.delete(obj, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.PENDING
         done = copy_of(obj)
         del done.spec.finalizers[:]
-        strategy.prepare_update(row, done, obj, "finalize")
+        strategy.prepare_update(row, done, obj, NOW_S, "finalize")
         assert strategy.validate_update(row, done, obj, "finalize") == []
         assert kind.delete_on_update(done, obj)
         assert kind.delete(done, meta_v1.DeleteOptions(), NOW_S) is DeleteOutcome.NOW
 
     def test_plain_updates_leave_finalizers_and_status(self) -> None:
         row, old = resources.by_message(Namespace), made(Namespace)
-        strategy.prepare_create(row, old)
+        strategy.prepare_create(row, old, NOW_S)
         new = copy_of(old)
         del new.spec.finalizers[:]
         new.status.phase = "Terminating"
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert (list(new.spec.finalizers), new.status.phase) == (["kubernetes"], "Active")
 
     def test_namespace_phase_follows_deletion(self) -> None:
@@ -248,13 +248,13 @@ class TestOthers:
 
     def test_endpoint_slices_count_all_but_metadata(self) -> None:
         row, old = resources.by_message(EndpointSlice), made(EndpointSlice, addressType="IPv4")
-        strategy.prepare_create(row, old)
+        strategy.prepare_create(row, old, NOW_S)
         new = copy_of(old)
         new.metadata.annotations["a"] = "b"
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert new.metadata.generation == 1
         new.metadata.labels["a"] = "b"
-        strategy.prepare_update(row, new, old)
+        strategy.prepare_update(row, new, old, NOW_S)
         assert new.metadata.generation == 2
 
     def test_finalizers_hold_an_object(self) -> None:
@@ -568,9 +568,9 @@ def test_an_admitted_and_prepared_pod_is_valid_in_any_order_of_fields() -> None:
         obj = pod(nodeName=rng.choice(["", "n"]), hostNetwork=rng.random() < 0.5)
         obj.metadata.namespace = "default"
         admission.admit(request(obj), View())
-        strategy.prepare_create(row, obj)
+        strategy.prepare_create(row, obj, NOW_S)
         assert strategy.validate_create(row, obj) == []
         again = copy_of(obj)
-        strategy.prepare_update(row, again, obj)
+        strategy.prepare_update(row, again, obj, NOW_S)
         assert strategy.validate_update(row, again, obj) == []
         assert codec.same(again, obj)

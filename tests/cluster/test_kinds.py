@@ -1,0 +1,88 @@
+"""Every kind through the real kubectl: made, shown, owned and collected, and gone with its namespace."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from podyard.api import codec, resources
+from podyard.api.resources import Resource
+from tests.cluster.support import Cluster
+from tests.unit.apiserver.test_registry_rows import build
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# Made by others too, or about the cluster itself.
+LEFT = ("Namespace", "Node", "Event", "Endpoints", "EndpointSlice", "PriorityClass", "IPAddress")
+
+
+def rows() -> list[Resource]:
+    return [row for row in resources.RESOURCES if row.kind not in LEFT and row.storage is None]
+
+
+def example(row: Resource, name: str, namespace: str, owner: dict[str, Any]) -> dict[str, Any]:
+    """The row's example as plain data; what lives in the namespace is owned."""
+    obj = build(row, name)
+    obj.metadata.labels["test"] = namespace
+    obj.metadata.namespace = namespace if row.namespaced else ""
+    value = codec.encode_value(obj, row.api_version, row.kind)
+    value.pop("status", None)
+    if row.namespaced:
+        value["metadata"]["ownerReferences"] = [owner]
+    if row.kind == "PodDisruptionBudget":
+        value["spec"]["selector"] = {"matchLabels": {"nobody": "has-this"}}
+    return value
+
+
+def left(cluster: Cluster, selected: list[Resource], namespace: str) -> list[str]:
+    """`kind/name` of what is there of these kinds with the test's label."""
+    names = ",".join(row.qualified for row in selected)
+    return cluster.kubectl(
+        "get", names, "-n", namespace, "-l", f"test={namespace}", "-o", "name"
+    ).stdout.split()
+
+
+def test_every_kind_is_made_shown_and_collected(cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("create", "configmap", "owner", "-n", namespace)
+    uid = cluster.get("configmap", "owner", "-n", namespace)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    objects = [example(row, namespace, namespace, owner) for row in rows()]
+    try:
+        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        made = cluster.kubectl("create", "-f", "-", input=body).stdout.splitlines()
+        assert len(made) == len(rows())
+        inside = [row for row in rows() if row.namespaced]
+        assert len(left(cluster, inside, namespace)) == len(inside)
+        shown = cluster.kubectl(
+            "get", ",".join(row.qualified for row in rows()), "-n", namespace, "-o", "wide"
+        ).stdout
+        assert shown.count(namespace) >= len(rows())
+        # Nobody owns them any more.
+        cluster.kubectl("delete", "configmap", "owner", "-n", namespace)
+        cluster.eventually(lambda: not left(cluster, inside, namespace), "everything owned is collected")
+    finally:
+        outside = ",".join(row.qualified for row in rows() if not row.namespaced)
+        cluster.kubectl("delete", outside, "-l", f"test={namespace}", "--wait=false")
+
+
+def test_a_namespace_takes_every_kind_with_it(cluster: Cluster) -> None:
+    name = "kinds-that-go"
+    cluster.kubectl("create", "namespace", name)
+    cluster.eventually(
+        lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
+        "the namespace's service account",
+    )
+    inside = [row for row in rows() if row.namespaced]
+    objects = [example(row, name, name, {}) for row in inside]
+    for value in objects:
+        del value["metadata"]["ownerReferences"]
+    cluster.kubectl(
+        "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )
+    cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=60s")
+    cluster.kubectl("create", "namespace", name)
+    try:
+        assert left(cluster, inside, name) == []
+    finally:
+        cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=60s")
