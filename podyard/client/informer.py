@@ -297,6 +297,10 @@ class InformerSet:
             self._informers[kind] = Informer(self._client, kind)
         return self._informers[kind]
 
+    def __iter__(self) -> Iterator[Informer[Any]]:
+        """Those made so far."""
+        return iter(self._informers.values())
+
     @property
     def synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self._informers.values())

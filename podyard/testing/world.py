@@ -24,7 +24,7 @@ from kubelet.runtime.hollow import Delays, HollowRuntime, Stage
 from kubelet.shell import Kubelet
 from kubelet.volumes import NoVolumes, Volumes
 from podyard.api import errors, resources
-from podyard.api.types import M, Namespace, Node, Pod, ServiceAccount
+from podyard.api.types import M, Message, Namespace, Node, Pod, ServiceAccount
 from podyard.base import clock, ids
 from podyard.base.run import Background
 from podyard.client.client import Client
@@ -36,6 +36,9 @@ from podyard.testing.loop import VirtualLoop
 from scheduler.shell import Scheduler
 
 T = TypeVar("T")
+
+# Conditions that look at what no history shows, such as a runtime, are asked again so soon.
+_LOOK_S = 0.5
 
 _MACHINE = Machine(
     cpus=4,
@@ -90,6 +93,8 @@ class World:
         self.runtimes: dict[str, HollowRuntime] = {}
         self.links: dict[str, Link] = {}
         self._parts: dict[str, _Part] = {}
+        self._handlers: list[Callable[[float, str, Message], None]] = []
+        self._looking: list[asyncio.Event] = []  # one for each condition that is waited for
         self._background: Background | None = None
         self._node_count = nodes
         self._stages = dict(stages or {})
@@ -148,8 +153,8 @@ class World:
         client = self._client("system:kube-scheduler", part=SCHEDULER)
         recorder = Recorder(client, "default-scheduler")
         scheduler = Scheduler(client, recorder)
-        for kind in (Pod, Node):
-            never_back(scheduler.informers.of(kind))
+        for informer in scheduler.informers:
+            never_back(informer)
         async with Background() as background:
             background.start(recorder.run(), name="scheduler events")
             background.start(scheduler.informers.run(), name="scheduler informers")
@@ -160,6 +165,8 @@ class World:
         recorder = Recorder(client, "kube-controller-manager")
         specs = controllers(cluster_cidr=self._cluster_cidr, ca_pem=self._ca_pem)
         manager = Manager(specs, client, recorder)
+        for informer in manager.informers:
+            never_back(informer)
         async with Background() as background:
             background.start(recorder.run(), name="controller events")
             background.start(manager.informers.run(), name="controller informers")
@@ -207,8 +214,17 @@ class World:
         async for batch in self.client.watch(row.message, send_initial_events=True):
             for event in batch.events:
                 if event.type != "BOOKMARK":
-                    self.history.change(clock.now_s(), event.type, row.kind, event.object)
+                    now_s = clock.now_s()
+                    self.history.change(now_s, event.type, row.kind, event.object)
                     self.invariants.change(event.type, event.object)
+                    for handler in self._handlers:
+                        handler(now_s, event.type, event.object)
+            for looking in self._looking:
+                looking.set()
+
+    def on_change(self, handler: Callable[[float, str, Message], None]) -> None:
+        """Calls `handler(now_s, type, object)` with each change of an object, in the order of the history."""
+        self._handlers.append(handler)
 
     # What scenarios ask.
 
@@ -227,11 +243,17 @@ class World:
     async def until_async(
         self, condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 120.0
     ) -> None:
-        """As `until`, for a condition that asks the API."""
+        """As `until`, for a condition that asks the API: asked at each change, and now and then."""
         end_s = clock.now_s() + timeout_s
-        while not await condition():
-            assert clock.now_s() < end_s, f"{what}: not within {timeout_s:g} s\n{self.history}"
-            await clock.sleep(0.05)
+        looking = asyncio.Event()
+        self._looking.append(looking)
+        try:
+            while not await condition():
+                assert clock.now_s() < end_s, f"{what}: not within {timeout_s:g} s\n{self.history}"
+                await clock.wait(looking, clock.now_s() + _LOOK_S)
+                looking.clear()
+        finally:
+            self._looking.remove(looking)
 
     async def until_object(
         self,
