@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -15,7 +16,7 @@ import click
 from podyard.base import clock
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
-from podyard.cluster import bringup
+from podyard.cluster import bringup, exporting, pushing
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.image import ensure_image, remove_superseded
@@ -24,7 +25,6 @@ from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import (
     MIN_NODE_GRACE_S,
     REGISTRY_NAME,
-    REGISTRY_PORT,
     ClusterSpec,
     HostPorts,
     Role,
@@ -35,7 +35,6 @@ from podyard.cluster.state import StateDirectory
 T = TypeVar("T")
 
 _NEVER_STARTED = "0001-01-01T00:00:00Z"
-_DEFAULT_HOST = "docker.io"
 
 
 def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
@@ -284,18 +283,31 @@ def list_clusters() -> None:
 
 @click.command("logs")
 @click.argument("component")
+@click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
 @pass_scope
-def logs(scope: Scope, component: str, follow: bool, tail: int | None) -> None:
+def logs(scope: Scope, component: str, directory: Path | None, follow: bool, tail: int | None) -> None:
     """Show what a component's container prints; each line begins with the process that wrote it.
 
     COMPONENT is a container's name, with or without the cluster's, or the name of a role that has only one.
+    `export DIRECTORY` copies all of the cluster's: each container's output, the pods' logs of each node,
+    and the main objects as JSON.
 
     \b
     podyard logs apiserver
     podyard logs worker-1 --follow --tail 20
+    podyard logs export ./logs
     """
+    if component == "export":
+        if directory is None:
+            raise click.UsageError("Missing argument 'DIRECTORY': podyard logs export ./logs")
+        progress = for_this_terminal()
+        with_engine(lambda engine: exporting.export(engine, scope.name, directory, progress))
+        progress.note(f"all that {scope.name} has said is in {directory}")
+        return
+    if directory is not None:
+        raise click.UsageError(f"Got unexpected extra argument ({directory})")
 
     async def find(engine: Engine) -> str:
         observed = await engine.observe(scope.name)
@@ -351,43 +363,7 @@ def push(image: str) -> None:
     podyard kubectl run myapp --image=myapp:1
     """
     progress = for_this_terminal()
-    path, tag = registry_path(image)
-
-    async def send(engine: Engine) -> None:
-        if not await engine.image_id(image):
-            raise NotFoundError(
-                f"the engine has no image {image!r}", hint="docker images shows those there are"
-            )
-        registry = await engine.inspect(REGISTRY_NAME)
-        port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
-        if registry is None or registry.state != "running" or not port:
-            raise NotFoundError("the registry does not run", hint="podyard up starts it")
-        with progress.step(f"pushing {image}"):
-            await engine.push(image, f"127.0.0.1:{port}/{path}", tag, progress.detail)
-
-    with_engine(send)
-
-
-def registry_path(image: str) -> tuple[str, str]:
-    """Repository and tag under which nodes look for an image in the registry: its name without the host.
-
-    Raises:
-        click.BadParameter: a digest, which a push cannot choose.
-    """
-    if "@" in image:
-        raise click.BadParameter(
-            f"{image!r} is named by digest; give it a tag first: docker tag {image} NAME:TAG"
-        )
-    path, tag = image, "latest"
-    if ":" in image.rpartition("/")[2]:
-        path, _, tag = image.rpartition(":")
-    host, slash, rest = path.partition("/")
-    if slash and (re.search(r"[.:]", host) or host == "localhost"):
-        path = rest
-        if host != _DEFAULT_HOST:
-            return path, tag
-    # A name of one word belongs to the default host's `library`.
-    return path if "/" in path else f"library/{path}", tag
+    with_engine(lambda engine: pushing.push(engine, image, progress))
 
 
 def uptime(container: ObservedContainer, now_s: float) -> str:

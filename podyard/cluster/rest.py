@@ -64,6 +64,17 @@ class RestProbe:
         except (ValueError, KeyError, TypeError) as error:
             raise Unreachable(f"the list of nodes cannot be read: {error!r}") from error
 
+    async def get(self, path: str, *, timeout_s: float = 30.0) -> bytes:
+        """Whatever is at a path, as JSON.
+
+        Raises:
+            Unreachable: no usable answer.
+        """
+        status, body = await asyncio.to_thread(self._get, path, timeout_s)
+        if status != http.client.OK:
+            raise Unreachable(f"{path} answers {status}")
+        return body
+
     async def delete_node(self, name: str, *, timeout_s: float = 5.0) -> None:
         """Removes a node's object; gone already is fine.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -98,16 +98,18 @@ class Container:
     drop_capabilities: tuple[str, ...] = ()
     security_options: tuple[str, ...] = ()
     device_rules: tuple[str, ...] = ()
+    more_labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
         """What says whose it is; the truth about what exists."""
-        return {LABEL_CLUSTER: self.cluster, LABEL_ROLE: self.role.value}
+        return {**dict(self.more_labels), LABEL_CLUSTER: self.cluster, LABEL_ROLE: self.role.value}
 
     @property
     def definition(self) -> str:
         """Digest of everything above."""
         plain = asdict(self)
+        del plain["more_labels"]  # no reason to make it anew
         for file in plain["files"]:
             file["content"] = hashlib.sha256(file["content"]).hexdigest()
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -131,7 +133,7 @@ def containers(spec: ClusterSpec, placement: Placement, material: Material) -> l
         Role.SCHEDULER: _scheduler,
     }
     return [
-        build(inputs, container_name(spec.name, role, index), index)
+        replace(build(inputs, container_name(spec.name, role, index), index), more_labels=spec.labels)
         for role, build in builders.items()
         for index in range(1, spec.count(role) + 1)
     ]

@@ -91,6 +91,8 @@ class ClusterSpec:
     image: str = IMAGE
     node_grace_s: float = DEFAULT_NODE_GRACE_S
     toleration_s: int = DEFAULT_TOLERATION_S
+    # More labels for everything of the cluster, so that others can tell whose it is.
+    labels: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -65,19 +65,23 @@ def locked(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How soon the cluster reacts to failures.
+    """What `up` was told and later commands go by: how soon the cluster reacts to failures, and whose it is.
 
     Attributes:
         node_grace_s: how long a node may be silent before it is NotReady.
         toleration_s: how long new pods stay on a node that is lost.
+        labels: more labels for everything of the cluster.
     """
 
     node_grace_s: float = DEFAULT_NODE_GRACE_S
     toleration_s: int = DEFAULT_TOLERATION_S
+    labels: tuple[tuple[str, str], ...] = ()
 
     def applied(self, spec: ClusterSpec) -> ClusterSpec:
         """The wish with these settings."""
-        return replace(spec, node_grace_s=self.node_grace_s, toleration_s=self.toleration_s)
+        return replace(
+            spec, node_grace_s=self.node_grace_s, toleration_s=self.toleration_s, labels=self.labels
+        )
 
 
 class StateDirectory:
@@ -120,8 +124,9 @@ class StateDirectory:
         """What `up` was told of failures; the defaults where it was told nothing."""
         try:
             content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))["settings"]
-            return Settings(float(content["node_grace_s"]), int(content["toleration_s"]))
-        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+            labels = tuple((str(key), str(value)) for key, value in (content.get("labels") or {}).items())
+            return Settings(float(content["node_grace_s"]), int(content["toleration_s"]), labels)
+        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
             return Settings()
 
     def save_nodes(self, count: int) -> None:
@@ -138,7 +143,11 @@ class StateDirectory:
             "image": spec.image,
             "subnet": placement.subnet,
             "mtu": placement.mtu,
-            "settings": {"node_grace_s": spec.node_grace_s, "toleration_s": spec.toleration_s},
+            "settings": {
+                "node_grace_s": spec.node_grace_s,
+                "toleration_s": spec.toleration_s,
+                "labels": dict(spec.labels),
+            },
             "ports": {
                 name: {"rest": ports.rest, "grpc": ports.grpc, "grpc_token": ports.grpc_token}
                 for name, ports in placement.ports.items()

@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.installed import Installed, install
 from tests.cluster.live import Live
 from tests.cluster.support import Cluster
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """As users have it, outside the repository."""
+    return install(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from pathlib import Path
 import docker
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+from tests.cluster.installed import Installed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Cluster:
@@ -172,21 +172,7 @@ def test_an_interrupted_up_goes_on_where_it_was(cluster: Cluster, number: signal
     assert "nothing to do" in cluster.run("up", "--no-wait")
 
 
-def test_a_wheel_outside_the_clone_builds_the_same_image(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True
-    ).stdout.split(b"\0")
-    for name in filter(None, (raw.decode() for raw in tracked)):
-        target = copy / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((REPOSITORY / name).read_bytes())
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(copy)]
-    subprocess.run(build, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("podyard-*.whl")
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", str(wheel)], check=True, capture_output=True)
+def test_a_wheel_outside_the_clone_builds_the_same_image(tmp_path: Path, installed: Installed) -> None:
     script = "from podyard.cluster import image; f = image.context_files(); print(image.context_digest(f))"
 
     def digest(interpreter: Path, folder: Path) -> str:
@@ -195,9 +181,9 @@ def test_a_wheel_outside_the_clone_builds_the_same_image(tmp_path: Path) -> None
         )
         return done.stdout.strip()
 
-    # The copy holds what is in git alone, so compare with it and not with a clone that is being worked on.
-    assert digest(python, tmp_path) == digest(Path(sys.executable), copy)
-    one = Cluster(f"wheel-{os.getpid()}", tmp_path / "data", (str(tmp_path / "venv/bin/podyard"),))
+    # The clone may be worked on meanwhile: the copy is what the wheel was built from.
+    assert digest(installed.python, tmp_path) == digest(Path(sys.executable), installed.copy)
+    one = Cluster(f"wheel-{os.getpid()}", tmp_path / "data", (str(installed.python.with_name("podyard")),))
     try:
         one.run("up", "--no-wait", "--nodes", "1")
         assert one.states() == running(*CONTROL_PLANE, "worker-1")

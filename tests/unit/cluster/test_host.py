@@ -8,16 +8,16 @@ import socket
 import tarfile
 from contextlib import AbstractContextManager, nullcontext
 
-import click
 import pytest
 
-from podyard.cli.cluster import registry_path, resolve_component, uptime
+from podyard.cli.cluster import resolve_component, uptime
 from podyard.cluster import image
 from podyard.cluster.engine import EngineError, EngineInfo
-from podyard.cluster.errors import NotFoundError, PreflightError
+from podyard.cluster.errors import ClusterError, NotFoundError, PreflightError
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.ports import candidate_subnets, choose_ports, free_port, port_is_free
 from podyard.cluster.preflight import HostFacts, explain_start_failure, judge, require
+from podyard.cluster.pushing import registry_path
 from podyard.cluster.spec import ClusterSpec
 
 GIB = 1024**3
@@ -179,7 +179,7 @@ def test_where_nodes_look_for_an_image(name: str, expected: tuple[str, str]) -> 
 
 
 def test_a_digest_cannot_be_pushed() -> None:
-    with pytest.raises(click.BadParameter):
+    with pytest.raises(ClusterError, match="digest"):
         registry_path("nginx@sha256:abc")
 
 

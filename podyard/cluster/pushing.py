@@ -1,0 +1,53 @@
+"""Puts images of the local engine into the registry that every node of every cluster pulls from first."""
+
+from __future__ import annotations
+
+import re
+
+from podyard.cluster.engine import Engine
+from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.progress import Progress
+from podyard.cluster.spec import REGISTRY_NAME, REGISTRY_PORT
+
+_DEFAULT_HOST = "docker.io"
+
+
+async def push(engine: Engine, image: str, progress: Progress) -> None:
+    """Pushes an image; pods then use it by the same name.
+
+    Raises:
+        NotFoundError: no such image, or no registry.
+        ClusterError: the image is named by digest.
+    """
+    path, tag = registry_path(image)
+    if not await engine.image_id(image):
+        raise NotFoundError(f"the engine has no image {image!r}", hint="docker images shows those there are")
+    registry = await engine.inspect(REGISTRY_NAME)
+    port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
+    if registry is None or registry.state != "running" or not port:
+        raise NotFoundError("the registry does not run", hint="podyard up starts it")
+    with progress.step(f"pushing {image}"):
+        await engine.push(image, f"127.0.0.1:{port}/{path}", tag, progress.detail)
+
+
+def registry_path(image: str) -> tuple[str, str]:
+    """Repository and tag under which nodes look for an image in the registry: its name without the host.
+
+    Raises:
+        ClusterError: a digest, which a push cannot choose.
+    """
+    if "@" in image:
+        raise ClusterError(
+            f"{image!r} is named by digest, which a push cannot choose",
+            hint="give it a tag first: docker tag IMAGE NAME:TAG",
+        )
+    path, tag = image, "latest"
+    if ":" in image.rpartition("/")[2]:
+        path, _, tag = image.rpartition(":")
+    host, slash, rest = path.partition("/")
+    if slash and (re.search(r"[.:]", host) or host == "localhost"):
+        path = rest
+        if host != _DEFAULT_HOST:
+            return path, tag
+    # A name of one word belongs to the default host's `library`.
+    return path if "/" in path else f"library/{path}", tag
