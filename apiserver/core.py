@@ -45,10 +45,15 @@ class ApiCore:
         self.store = store
         self.cache = build_cache(store)
         defaults = admission.Defaults(default_toleration_s, default_toleration_s)
-        self.registry = Registry(
-            store, self.cache, admission_defaults=defaults, service_cidr=service_cidr, token_key=token_key
-        )
         self.authorizer = authorizer or AlwaysAllow()
+        self.registry = Registry(
+            store,
+            self.cache,
+            admission_defaults=defaults,
+            service_cidr=service_cidr,
+            token_key=token_key,
+            authorizer=self.authorizer,
+        )
         self.streams = PodStreams(self.registry, kubelet_tls)  # type: ignore[arg-type]
         self.methods: dict[str, Method] = Services(
             self.registry, self.authorizer, self.streams.read_logs

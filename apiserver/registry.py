@@ -9,6 +9,7 @@ Every transport calls these and nothing else. What is particular about a kind st
     delete                registry_deleting   grace, finalizers, propagation
     scales, tokens,
     evictions             registry_scale, _tokens, _eviction   subresources of a kind of their own
+    reviews               registry_reviews    answered, never stored
 
 Counterpart: apiserver registry/generic/registry.
 """
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
+from apiserver.auth.authz import AlwaysAllow, Authorizer
 from apiserver.auth.user import RequestContext
 from apiserver.registry_deleting import Deleter, DeleteResult
 from apiserver.registry_errors import translated
 from apiserver.registry_eviction import Evictor
 from apiserver.registry_objects import Item, object_maker
 from apiserver.registry_reading import Frame, ListResult, Reader
+from apiserver.registry_reviews import Reviews
 from apiserver.registry_scale import Scaler
 from apiserver.registry_tokens import Tokens
 from apiserver.registry_view import CacheView, ClusterAddresses
@@ -77,6 +80,7 @@ class Registry:
         admission_defaults: settings of the admission plugins.
         service_cidr: where Services get their cluster addresses from, IPv4.
         token_key: signs service-account tokens; None makes one, which dies with the process.
+        authorizer: what reviews of access say; None allows everything.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Registry:
         admission_defaults: admission.Defaults = admission.Defaults(),
         service_cidr: str = DEFAULT_SERVICE_CIDR,
         token_key: SigningKey | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         view = CacheView(cache)
 
@@ -100,6 +105,7 @@ class Registry:
         self.evictions = Evictor(self._reader, self._writer, self._deleter, cache)
         self.scales = Scaler(self._reader, self._writer)
         self.tokens = Tokens(self._reader, cache, token_key or pki.new_signing_key())
+        self.reviews = Reviews(authorizer or AlwaysAllow(), self.tokens)
 
     async def get(
         self, ctx: RequestContext, row: Resource, namespace: str, name: str, resource_version: str = ""
@@ -144,6 +150,8 @@ class Registry:
         """See `Writer.create`. `name` is the path's, which only subresources have."""
         if subresource:
             raise errors.MethodNotAllowed.of(f"{row.plural}/{subresource}", "create", row.group)
+        if row.is_review:
+            return await self.reviews.create(ctx, row, namespace, obj, options)
         if isinstance(obj, certificates_v1.CertificateSigningRequest):
             obj = copy_of(obj)
             certificates.name_requester(obj, ctx.user)

@@ -7,6 +7,7 @@ pkg/serviceaccount/claims.go Validate.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,18 +164,42 @@ class Tokens:
         """
         try:
             claims = self._claims(token)
-            tokens.check_times(claims, clock.now_s())
-            try:
-                self._check_objects(claims)
-            except TokenError:
-                # The pod or the account may just have been made, perhaps through another server.
-                with translated():
-                    await self._cache.fresh()
-                self._check_objects(claims)
+            await self._check(claims)
         except TokenError as error:
             _LOGGER.debug("token refused", reason=str(error))
             raise authn.unauthorized() from None
         return claims.user()
+
+    async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]]:
+        """Who presents this token to one of the audiences, and which of them it is for.
+
+        Args:
+            audiences: none means this API server's.
+
+        Raises:
+            TokenError: it is not believed.
+        """
+        wanted = list(audiences) or list(self._verifier.audiences)
+        if len(token) > _LONGEST_TOKEN_BYTES:
+            raise TokenError("too long")
+        claims = self._verifier.read(token, wanted)
+        await self._check(claims)
+        return claims.user(), [name for name in wanted if name in claims.audiences]
+
+    async def _check(self, claims: Claims) -> None:
+        """Times, and the objects that the token stands on.
+
+        Raises:
+            TokenError: with the reason.
+        """
+        tokens.check_times(claims, clock.now_s())
+        try:
+            self._check_objects(claims)
+        except TokenError:
+            # The pod or the account may just have been made, perhaps through another server.
+            with translated():
+                await self._cache.fresh()
+            self._check_objects(claims)
 
     def _claims(self, token: str) -> Claims:
         """What the token says; signatures of the last few thousand are remembered."""

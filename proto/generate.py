@@ -150,6 +150,7 @@ class Served:
     package: str
     kind: str
     methods: tuple[str, ...]
+    stored: bool  # else it is answered and forgotten: there is only Create
 
     @property
     def service_package(self) -> str:
@@ -163,7 +164,7 @@ class Served:
 
 def served_rows() -> list[Served]:
     kinds = {
-        (row["group"], row["version"], row["plural"]): row["kind"]
+        (row["group"], row["version"], row["plural"]): (row["kind"], bool(row["etcd_key_template"]))
         for row in read_table(API_TABLES / "resources.tsv")
         if not row["subresource"]
     }
@@ -174,10 +175,10 @@ def served_rows() -> list[Served]:
     }
     rows = []
     for row in read_table(API_TABLES / "served.tsv"):
-        kind = kinds[row["group"], row["version"], row["plural"]]
+        kind, stored = kinds[row["group"], row["version"], row["plural"]]
         api_version = f"{row['group']}/{row['version']}" if row["group"] else row["version"]
         methods = tuple(name for name in row["methods"].split("|") if name)
-        rows.append(Served(packages[api_version, kind], kind, methods))
+        rows.append(Served(packages[api_version, kind], kind, methods, stored))
     return rows
 
 
@@ -219,11 +220,14 @@ _BODY_PACKAGES = {
 def _service(row: Served) -> str:
     kind, message = row.kind, row.message
     shared = ".podyard.meta.v1"
+    create = f"  rpc Create({kind}CreateRequest) returns ({message});"
+    if not row.stored:
+        return f"service {kind}Service {{\n{create}\n}}\n\n{_write_request(row, 'Create')}"
     lines = [
         f"  rpc Get({shared}.GetRequest) returns ({message});",
         f"  rpc List({shared}.ListRequest) returns ({message}List);",
         f"  rpc Watch({shared}.ListRequest) returns (stream {kind}WatchBatch);",
-        f"  rpc Create({kind}CreateRequest) returns ({message});",
+        create,
         f"  rpc Update({kind}UpdateRequest) returns ({message});",
         f"  rpc Patch({shared}.PatchRequest) returns ({message});",
         f"  rpc Delete({shared}.DeleteRequest) returns ({shared}.DeleteResponse);",
@@ -234,11 +238,7 @@ def _service(row: Served) -> str:
         lines.append(f"  rpc {method}({request}) returns ({response});")
     parts = [f"service {kind}Service {{\n" + "\n".join(lines) + "\n}\n"]
     parts.extend(_EXTRA_REQUESTS[name].format(kind=kind) for name in row.methods if name in _EXTRA_REQUESTS)
-    for verb, options in (("Create", "CreateOptions"), ("Update", "UpdateOptions")):
-        parts.append(
-            f"message {kind}{verb}Request {{\n  string namespace = 1;\n  {message} object = 2;\n"
-            f"  .{META}.{options} options = 3;\n}}\n"
-        )
+    parts.extend(_write_request(row, verb) for verb in ("Create", "Update"))
     parts.append(
         f"message {kind}WatchEvent {{\n  // ADDED, MODIFIED, DELETED or BOOKMARK.\n"
         f"  string type = 1;\n  {message} object = 2;\n}}\n"
@@ -251,6 +251,13 @@ def _service(row: Served) -> str:
     return "\n".join(parts)
 
 
+def _write_request(row: Served, verb: str) -> str:
+    return (
+        f"message {row.kind}{verb}Request {{\n  string namespace = 1;\n  {row.message} object = 2;\n"
+        f"  .{META}.{verb}Options options = 3;\n}}\n"
+    )
+
+
 def service_files() -> dict[str, str]:
     """Path -> text of the typed services, one file for each service package."""
     by_package: dict[str, list[Served]] = defaultdict(list)
@@ -258,7 +265,9 @@ def service_files() -> dict[str, str]:
         by_package[row.service_package].append(row)
     files = {}
     for package, rows in sorted(by_package.items()):
-        imports = {"podyard/meta/v1/meta.proto", file_of(META)} | {file_of(row.package) for row in rows}
+        imports = {file_of(META)} | {file_of(row.package) for row in rows}
+        if any(row.stored for row in rows):
+            imports.add("podyard/meta/v1/meta.proto")
         for method in {name for row in rows for name in row.methods if name in _BODY_PACKAGES}:
             imports.add(file_of(_BODY_PACKAGES[method]))
         head = [HEADER, 'syntax = "proto3";\n', f"package {package};\n"]

@@ -36,10 +36,27 @@ class Decision:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a user may do in a namespace, as far as an authorizer can list it.
+
+    Attributes:
+        resources: (verbs, groups, resources, names) of each rule.
+        paths: (verbs, paths) of each rule.
+        incomplete: there may be more.
+    """
+
+    resources: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    paths: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    incomplete: bool = False
+
+
 class Authorizer(Protocol):
     """Pure: policies are read from a cache, never awaited."""
 
     def authorize(self, attributes: Attributes) -> Decision: ...
+
+    def rules(self, user: UserInfo, namespace: str) -> Rules: ...
 
 
 class AlwaysAllow:
@@ -47,6 +64,9 @@ class AlwaysAllow:
 
     def authorize(self, attributes: Attributes) -> Decision:
         return Decision(True)
+
+    def rules(self, user: UserInfo, namespace: str) -> Rules:
+        return Rules(((("*",), ("*",), ("*",), ()),), ((("*",), ("*",)),))
 
 
 def require(authorizer: Authorizer, attributes: Attributes) -> None:

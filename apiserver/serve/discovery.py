@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from podyard.api.resources import RESOURCES, Resource
+from podyard.api.resources import OFFERED, Resource
 
 AGGREGATED = "APIGroupDiscoveryList"
 AGGREGATED_GROUP = "apidiscovery.k8s.io"
@@ -43,14 +43,14 @@ _GROUP_ORDER = (
 )
 
 
-def groups(rows: Iterable[Resource] = RESOURCES) -> list[str]:
+def groups(rows: Iterable[Resource] = OFFERED) -> list[str]:
     """Groups served, the core group (empty) first."""
     present = {row.group for row in rows}
     known = [group for group in _GROUP_ORDER if group in present]
     return known + sorted(present - set(known))
 
 
-def versions(group: str, rows: Iterable[Resource] = RESOURCES) -> list[str]:
+def versions(group: str, rows: Iterable[Resource] = OFFERED) -> list[str]:
     """Versions of a group, the preferred one first."""
     return sorted({row.version for row in rows if row.group == group}, reverse=True)
 
@@ -84,7 +84,7 @@ def _group(name: str) -> dict[str, Any]:
 
 def resource_list(group_name: str, version: str) -> dict[str, Any] | None:
     """`/api/v1` or `/apis/GROUP/VERSION`; None when it is not served."""
-    rows = [row for row in RESOURCES if (row.group, row.version) == (group_name, version)]
+    rows = [row for row in OFFERED if (row.group, row.version) == (group_name, version)]
     if not rows:
         return None
     listed: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ def aggregated(core: bool) -> dict[str, Any]:
 
 
 def _aggregated_version(group_name: str, version: str) -> dict[str, Any]:
-    rows = [row for row in RESOURCES if (row.group, row.version) == (group_name, version)]
+    rows = [row for row in OFFERED if (row.group, row.version) == (group_name, version)]
     return {
         "version": version,
         "resources": [_aggregated_resource(row) for row in rows],

@@ -18,7 +18,7 @@ from apiserver.serve import openapi_proto
 from apiserver.serve.negotiate import JSON, parse_accept
 from podyard.api import facts
 from podyard.api.facts import FieldFact
-from podyard.api.resources import RESOURCES, Resource
+from podyard.api.resources import OFFERED, Resource
 
 _META = "k8s.io.apimachinery.pkg.apis.meta.v1"
 _V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -118,7 +118,7 @@ def document(path: str, accept: str) -> Document | None:
 def _group_versions() -> dict[str, tuple[Resource, ...]]:
     """`api/v1` or `apis/GROUP/VERSION` -> rows."""
     found: dict[str, list[Resource]] = {}
-    for row in RESOURCES:
+    for row in OFFERED:
         found.setdefault(f"api{'s' if row.group else ''}/{row.api_version}", []).append(row)
     return {version: tuple(rows) for version, rows in found.items()}
 
@@ -157,8 +157,8 @@ def _v2(*, protobuf: bool) -> Document:
     spec = {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
-        "paths": _paths(RESOURCES, "#/definitions/", v3=False),
-        "definitions": _schemas(RESOURCES, "#/definitions/"),
+        "paths": _paths(OFFERED, "#/definitions/", v3=False),
+        "definitions": _schemas(OFFERED, "#/definitions/"),
     }
     if protobuf:
         return _made(openapi_proto.encode_v2(spec), _V2_PROTOBUF)
@@ -304,6 +304,8 @@ def _paths(rows: Iterable[Resource], prefix: str, *, v3: bool) -> dict[str, Any]
                 "delete": "deletecollection" if "deletecollection" in verbs else None,
             },
         )
+        if row.is_review:
+            continue
         paths[f"{inside}/{{name}}"] = _operations(
             row,
             prefix,

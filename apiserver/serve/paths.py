@@ -41,7 +41,7 @@ class UnknownResource:
 
 
 UNKNOWN_RESOURCE = UnknownResource()
-_VERSIONS = frozenset((row.group, row.version) for row in resources.RESOURCES)
+_VERSIONS = frozenset((row.group, row.version) for row in resources.OFFERED)
 
 Path = ResourcePath | GroupPath | UnknownResource
 

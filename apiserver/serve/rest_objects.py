@@ -100,11 +100,18 @@ class ObjectHandlers:
         return await handler(request, context, path)
 
     def _verb(self, request: web.Request, path: ResourcePath) -> str:
-        method, named = request.method, bool(path.name)
-        if method in ("GET", "HEAD"):
-            if named:
-                return "get"
-            return "watch" if options_from(ListOptions, request.query).watch else "list"
+        if request.method not in ("GET", "HEAD"):
+            return self._writing_verb(request.method, path)
+        if path.name:
+            verb = "get"
+        else:
+            verb = "watch" if options_from(ListOptions, request.query).watch else "list"
+        if not path.subresource and verb not in path.row.verbs:
+            raise errors.MethodNotAllowed.route()
+        return verb
+
+    def _writing_verb(self, method: str, path: ResourcePath) -> str:
+        named = bool(path.name)
         verbs = {
             "POST": "create",
             "PUT": "update",

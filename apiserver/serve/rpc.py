@@ -69,7 +69,7 @@ class Services:
         self._authorizer = authorizer
         self._read_logs = read_logs
 
-    def methods(self, rows: Iterable[Resource] = resources.RESOURCES) -> dict[str, Method]:
+    def methods(self, rows: Iterable[Resource] = resources.OFFERED) -> dict[str, Method]:
         """Every method of every row, and the services for several kinds."""
         table: dict[str, Method] = {}
         for row in rows:
@@ -85,7 +85,10 @@ class Services:
         def bound(handler: Callable[..., Any]) -> Callable[[RequestContext, Any], Any]:
             return lambda context, request: handler(row, context, request)
 
-        message, create, update = row.message, own(row, "CreateRequest"), own(row, "UpdateRequest")
+        message, create = row.message, own(row, "CreateRequest")
+        if row.is_review:
+            return {"Create": Method(create, message, bound(self._create))}
+        update = own(row, "UpdateRequest")
         table = {
             "Get": Method(rpc.GetRequest, message, bound(self._get)),
             "List": Method(rpc.ListRequest, row.list_message, bound(self._list)),

@@ -94,6 +94,11 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def is_review(self) -> bool:
+        """Answered and forgotten: there is nothing but `create`."""
+        return not self.storage_prefix
+
+    @property
     def storage_row(self) -> Resource:
         """The row whose kind is stored: this one, save for views of another kind."""
         return self.storage or self
@@ -189,7 +194,8 @@ def _build_row(
         verbs=_split(row["verbs"]),
         subresources=_subresources(row, methods, parts),
         message=message,
-        list_message=classes[f"{api_version}/{row['list_kind']}"],
+        # Reviews have no lists.
+        list_message=classes[f"{api_version}/{row['list_kind'] or row['kind']}"],
         service=f"podyard.{'.'.join(package.split('.')[-2:])}.{row['kind']}Service",
         storage_prefix=row["etcd_key_template"].partition("{")[0],
         create_on_update=row["create_on_update"] == "1",
@@ -241,10 +247,13 @@ def _with_views(rows: list[Resource]) -> list[Resource]:
     return rows
 
 
-RESOURCES: tuple[Resource, ...] = _build()
-_BY_PLURAL = {(row.group, row.version, row.plural): row for row in RESOURCES}
-_BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES}
-_BY_MESSAGE = {row.message: row for row in RESOURCES}
+# Everything that is served; what is stored; and what is answered and forgotten.
+OFFERED: tuple[Resource, ...] = _build()
+RESOURCES: tuple[Resource, ...] = tuple(row for row in OFFERED if not row.is_review)
+REVIEWS: tuple[Resource, ...] = tuple(row for row in OFFERED if row.is_review)
+_BY_PLURAL = {(row.group, row.version, row.plural): row for row in OFFERED}
+_BY_KIND = {(row.api_version, row.kind): row for row in OFFERED}
+_BY_MESSAGE = {row.message: row for row in OFFERED}
 
 
 def find_plural(group: str, version: str, plural: str) -> Resource | None:

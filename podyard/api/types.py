@@ -39,6 +39,8 @@ from podyard.api.gen.k8s.io.apimachinery.pkg.util.intstr import generated_pb2 as
 from podyard.api.gen.k8s.io.cri_api.pkg.apis.runtime.v1 import api_pb2 as cri
 from podyard.api.gen.podyard.admissionregistration.v1 import service_pb2 as rpc_admissionregistration_v1
 from podyard.api.gen.podyard.apps.v1 import service_pb2 as rpc_apps_v1
+from podyard.api.gen.podyard.authentication.v1 import service_pb2 as rpc_authentication_v1
+from podyard.api.gen.podyard.authorization.v1 import service_pb2 as rpc_authorization_v1
 from podyard.api.gen.podyard.autoscaling.v1 import service_pb2 as rpc_autoscaling_v1
 from podyard.api.gen.podyard.autoscaling.v2 import service_pb2 as rpc_autoscaling_v2
 from podyard.api.gen.podyard.batch.v1 import service_pb2 as rpc_batch_v1
@@ -138,6 +140,8 @@ SERVICE_MODULES = {
         rpc,
         rpc_admissionregistration_v1,
         rpc_apps_v1,
+        rpc_authentication_v1,
+        rpc_authorization_v1,
         rpc_autoscaling_v1,
         rpc_autoscaling_v2,
         rpc_batch_v1,

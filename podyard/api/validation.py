@@ -26,6 +26,7 @@ from podyard.api import (
     validation_quota,
     validation_rbac,
     validation_resource,
+    validation_reviews,
     validation_storage,
     validation_workloads,
 )
@@ -325,6 +326,7 @@ RULES: Mapping[type[Message], Rules] = {
     **validation_quota.RULES,
     **validation_rbac.RULES,
     **validation_resource.RULES,
+    **validation_reviews.RULES,
     **validation_storage.RULES,
     **validation_workloads.RULES,
 }

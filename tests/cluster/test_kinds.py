@@ -86,3 +86,17 @@ def test_a_namespace_takes_every_kind_with_it(cluster: Cluster) -> None:
         assert left(cluster, inside, name) == []
     finally:
         cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=60s")
+
+
+def test_who_one_is_and_what_one_may(cluster: Cluster) -> None:
+    shown = cluster.kubectl("auth", "whoami").stdout.split()
+    assert shown[-5:] == [
+        "Username",
+        "kubernetes-admin",
+        "Groups",
+        "[system:masters",
+        "system:authenticated]",
+    ]
+    assert cluster.kubectl("auth", "can-i", "create", "deployments.apps").stdout == "yes\n"
+    listed = cluster.kubectl("auth", "can-i", "--list").stdout
+    assert listed.split("\n")[1].split() == ["*.*", "[]", "[]", "[*]"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from apiserver.auth.authz import Attributes, Decision
+from apiserver.auth.authz import Attributes, Decision, Rules
+from apiserver.auth.user import UserInfo
 from apiserver.store.memory import MemoryStore
 from podyard.api import errors, resources
 from podyard.api.resources import Resource
@@ -27,6 +28,9 @@ class Nobody:
     def authorize(self, attributes: Attributes) -> Decision:
         self.asked.append(attributes)
         return Decision(False, "not today")
+
+    def rules(self, user: UserInfo, namespace: str) -> Rules:
+        return Rules(incomplete=True)
 
 
 async def _drain(stream: Any) -> None:

@@ -35,7 +35,7 @@ async def get(served: Served, path: str, accept: str = JSON, **headers: str) -> 
 
 def versions() -> dict[tuple[str, str], list[Resource]]:
     found: dict[tuple[str, str], list[Resource]] = {}
-    for row in resources.RESOURCES:
+    for row in resources.OFFERED:
         found.setdefault((row.group, row.version), []).append(row)
     return found
 
@@ -68,8 +68,8 @@ async def test_aggregated_discovery_says_the_same(served: Served) -> None:
                 for entry in version["resources"]:
                     name = group["metadata"].get("name", "")
                     found[name, version["version"], entry["resource"]] = entry
-    assert set(found) == {(row.group, row.version, row.plural) for row in resources.RESOURCES}
-    for row in resources.RESOURCES:
+    assert set(found) == {(row.group, row.version, row.plural) for row in resources.OFFERED}
+    for row in resources.OFFERED:
         entry = found[row.group, row.version, row.plural]
         assert entry["responseKind"]["kind"] == row.kind
         assert entry["scope"] == ("Namespaced" if row.namespaced else "Cluster")
@@ -96,7 +96,7 @@ async def test_openapi_has_every_kind(served: Served) -> None:
         for schema in definitions.values()
         for kind in schema.get("x-kubernetes-group-version-kind", ())
     }
-    assert kinds >= {(row.group, row.version, row.kind) for row in resources.RESOURCES}
+    assert kinds >= {(row.group, row.version, row.kind) for row in resources.OFFERED}
     for (group, version), rows in versions().items():
         path = f"/openapi/v3/apis/{group}/{version}" if group else "/openapi/v3/api/v1"
         document = await get(served, path)

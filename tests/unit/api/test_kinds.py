@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from apiserver.rules import strategy
-from podyard.api import codec, columns, cron, hpa_conversion, resources
+from podyard.api import codec, columns, resources
 from podyard.api.resources import Resource
-from podyard.api.types import autoscaling_v1, autoscaling_v2
 from tests.unit.apiserver.test_registry_rows import build, name_for
 
 NOW_S = 1_767_323_045.0  # 2026-01-02T03:04:05Z
@@ -506,88 +505,13 @@ def test_cells(kind: str, text: str, wanted: list[Any]) -> None:
     assert columns.table(row, [obj], NOW_S)["rows"][0]["cells"] == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "empty spec string"),
-        ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
-        ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
-        ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-        ("* * * * 7", "end of range (7) above maximum (6): 7"),
-        ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
-        ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
-        ("1/2/3 * * * *", "too many slashes: 1/2/3"),
-        ("*/0 * * * *", "step of range should be a positive number: */0"),
-        ("@often", "unrecognized descriptor: @often"),
-        ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
-    ],
-)
-def test_schedules_that_are_none(text: str, why: str) -> None:
-    with pytest.raises(cron.ScheduleError) as error:
-        cron.parse(text)
-    assert str(error.value) == why
-
-
-def test_schedules() -> None:
-    found_ = cron.parse("*/20,5 1-3 ? jan,MAR mon-wed")
-    assert [sorted(part) for part in found_.fields] == [
-        [0, 5, 20, 40],
-        [1, 2, 3],
-        list(range(1, 32)),
-        [1, 3],
-        [1, 2, 3],
-    ]
-    assert found_.starred == (True, False)
-    assert cron.parse("@hourly") == cron.parse("0 * * * *")
-    assert cron.parse("@every 1h30m").every_s == 5400
-    assert sorted(cron.parse("50/5 * * * *").fields[0]) == [50, 55]
-
-
-METRICS = [
-    {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
-    {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
-    {"type": "Pods", "pods": {"metric": {"name": "m", "selector": {"matchLabels": {"a": "b"}}}, "target": {"type": "AverageValue", "averageValue": "5"}}},
-    {"type": "Object", "object": {"describedObject": {"kind": "Service", "name": "s"}, "metric": {"name": "m"}, "target": {"type": "Value", "value": "5"}}},
-    {"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "5"}}},
-    {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "c", "target": {"type": "Utilization", "averageUtilization": 5}}},
-]  # fmt: skip
-
-
-def test_autoscalers_lose_nothing_in_the_older_version() -> None:
-    value = {
-        "metadata": {"name": "a", "annotations": {"mine": "x"}},
-        "spec": {
-            "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
-            "minReplicas": 2,
-            "maxReplicas": 4,
-            "metrics": METRICS,
-            "behavior": {"scaleDown": {"selectPolicy": "Min"}},
-        },
-        "status": {
-            "currentReplicas": 2,
-            "conditions": [{"type": "AbleToScale", "status": "True"}],
-            "currentMetrics": [
-                {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}
-            ],
-        },
-    }
-    full = codec.from_dict(value, autoscaling_v2.HorizontalPodAutoscaler)
-    view = hpa_conversion.to_v1(full)
-    assert view.spec.targetCPUUtilizationPercentage == 50
-    assert view.status.currentCPUUtilizationPercentage == 7
-    assert set(view.metadata.annotations) == {"mine", *hpa_conversion._ANNOTATIONS}
-    back = codec.to_dict(hpa_conversion.to_v2(view))
-    # The CPU comes last: it has a field of its own.
-    value["spec"]["metrics"] = [*METRICS[1:], METRICS[0]]  # type: ignore[index]
-    assert back == codec.to_dict(codec.from_dict(value, autoscaling_v2.HorizontalPodAutoscaler))
-    assert codec.same(hpa_conversion.to_v1(hpa_conversion.to_v2(view)), view)
-
-
-def test_annotations_that_say_nothing() -> None:
-    view = autoscaling_v1.HorizontalPodAutoscaler()
-    for name in hpa_conversion._ANNOTATIONS:
-        view.metadata.annotations[name] = "[{" if name == hpa_conversion.METRICS else "7"
-    full = hpa_conversion.to_v2(view)
-    assert not full.spec.metrics
-    assert not full.metadata.annotations
-    assert not full.spec.HasField("behavior")
+@pytest.mark.parametrize("row", resources.REVIEWS, ids=lambda row: row.qualified)
+def test_metadata_of_reviews_may_be_set_to_nothing(row: Resource) -> None:
+    # As Go's clients send it.
+    review = row.message()
+    review.metadata.creationTimestamp.SetInParent()
+    review.metadata.generateName = ""
+    assert not [cause for cause in row.validate(review) if cause.field == "metadata"]
+    review.metadata.generateName = "a"
+    causes = [cause for cause in row.validate(review) if cause.field == "metadata"]
+    assert bool(causes) == (row.group == "authorization.k8s.io" and row.kind != "SelfSubjectRulesReview")
