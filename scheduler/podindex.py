@@ -1,8 +1,10 @@
 """Where pods are, by what other pods' rules ask of them; kept up to date step by step. Pure.
 
 Pods of a namespace with the same labels are one *group*, pods with the same (anti-)affinity terms
-one *holder group*; each counts its pods by node. The replicas of a workload share both, so a rule
-looks at a few groups instead of at all pods of all nodes.
+one group of *holders*; what a selector has been asked for is a *selection*. Each counts its pods by
+node, and each pod that comes or goes is counted at once in all that it belongs to. So a rule looks
+at counts instead of at all pods of all nodes, whether replicas share their labels or, as those of a
+StatefulSet, have some of their own.
 """
 
 from __future__ import annotations
@@ -17,25 +19,38 @@ Counts = dict[str, int]  # node -> how many pods
 LabelSet = frozenset[tuple[str, str]]
 _At = TypeVar("_At")
 
-# Answers kept for each namespace.
+# Selections kept for each namespace.
 _MEMORY = 256
 
 
-class Group:
-    """Pods of one namespace with the same labels.
+class Selection:
+    """The pods of a namespace that a selector chooses.
 
     Attributes:
-        on: how many there are, by node.
+        groups: those whose labels are selected.
+        on: how many pods there are, by node.
         staying: the same, without those that are being deleted.
     """
 
-    __slots__ = ("labels", "namespace", "on", "staying")
+    __slots__ = ("groups", "on", "staying")
+
+    def __init__(self) -> None:
+        self.groups: dict[LabelSet, Group] = {}
+        self.on: Counts = {}
+        self.staying: Counts = {}
+
+
+class Group:
+    """Pods of one namespace with the same labels; counted as a selection is."""
+
+    __slots__ = ("labels", "namespace", "on", "selections", "staying")
 
     def __init__(self, namespace: str, labels: Mapping[str, str]) -> None:
         self.namespace = namespace
         self.labels = labels
         self.on: Counts = {}
         self.staying: Counts = {}
+        self.selections: list[Selection] = []
 
 
 class Holders:
@@ -57,7 +72,7 @@ class PodIndex:
         self._by_label: dict[tuple[str, str, str], dict[LabelSet, Group]] = {}
         self._holders: dict[tuple[str, bytes], Holders] = {}
         self._refusing: dict[tuple[str, bytes], Holders] = {}
-        self._chosen: dict[str, dict[LabelSelector, tuple[Group, ...]]] = {}
+        self._selections: dict[str, dict[LabelSelector, Selection]] = {}
 
     # Asking.
 
@@ -69,35 +84,34 @@ class PodIndex:
         """Groups of pods that require not to be with others."""
         return iter(self._refusing.values())
 
-    def select(self, namespaces: Iterable[str] | None, selector: LabelSelector) -> Iterator[Group]:
-        """Groups whose labels are selected.
+    def select(self, namespaces: Iterable[str] | None, selector: LabelSelector) -> Iterator[Selection]:
+        """What is selected in each namespace.
 
         Args:
             namespaces: None for all.
         """
-        for namespace in self._groups if namespaces is None else namespaces:
-            yield from self._select(namespace, selector)
+        for namespace in list(self._groups) if namespaces is None else namespaces:
+            yield self._select(namespace, selector)
 
     def staying(self, namespace: str, selector: LabelSelector) -> Counts:
         """How many of the selected pods are on each node, without those being deleted; not to be changed."""
-        groups = self._select(namespace, selector)
-        if len(groups) == 1:
-            return groups[0].staying
-        totals: Counts = {}
-        for group in groups:
-            for node, count in group.staying.items():
-                totals[node] = totals.get(node, 0) + count
-        return totals
+        return self._select(namespace, selector).staying
 
-    def _select(self, namespace: str, selector: LabelSelector) -> tuple[Group, ...]:
-        known = self._chosen.setdefault(namespace, {})
+    def _select(self, namespace: str, selector: LabelSelector) -> Selection:
+        known = self._selections.setdefault(namespace, {})
         found = known.get(selector)
         if found is None:
-            candidates = self._candidates(namespace, selector)
-            found = tuple(group for group in candidates.values() if selector.matches(group.labels))
             if len(known) >= _MEMORY:
                 known.clear()
-            known[selector] = found
+                for group in self._groups.get(namespace, {}).values():
+                    group.selections.clear()
+            found = known[selector] = Selection()
+            for key, group in self._candidates(namespace, selector).items():
+                if selector.matches(group.labels):
+                    found.groups[key] = group
+                    group.selections.append(found)
+                    _sum(found.on, group.on)
+                    _sum(found.staying, group.staying)
         return found
 
     def _candidates(self, namespace: str, selector: LabelSelector) -> Mapping[LabelSet, Group]:
@@ -116,9 +130,7 @@ class PodIndex:
     def add(self, facts: PodFacts, node: str) -> None:
         """One more pod on a node."""
         group = self._group(facts)
-        _count(group.on, node, 1)
-        if not facts.ending:
-            _count(group.staying, node, 1)
+        self._change(group, node, 1, facts.ending)
         key = facts.terms_key
         if key is None:
             return
@@ -132,9 +144,7 @@ class PodIndex:
     def remove(self, facts: PodFacts, node: str) -> None:
         """One pod less on a node; with the facts with which it was added."""
         group = self._group(facts)
-        _count(group.on, node, -1)
-        if not facts.ending:
-            _count(group.staying, node, -1)
+        self._change(group, node, -1, facts.ending)
         if not group.on:
             self._drop(group)
         if facts.terms_key is not None:
@@ -144,6 +154,13 @@ class PodIndex:
                 del self._holders[facts.terms_key]
                 self._refusing.pop(facts.terms_key, None)
 
+    def _change(self, group: Group, node: str, change: int, ending: bool) -> None:
+        counting: list[Group | Selection] = [group, *group.selections]
+        for counted in counting:
+            _count(counted.on, node, change)
+            if not ending:
+                _count(counted.staying, node, change)
+
     def _group(self, facts: PodFacts) -> Group:
         key = frozenset(facts.labels.items())
         groups = self._groups.setdefault(facts.namespace, {})
@@ -152,7 +169,10 @@ class PodIndex:
             group = groups[key] = Group(facts.namespace, facts.labels)
             for label, value in facts.labels.items():
                 self._by_label.setdefault((facts.namespace, label, value), {})[key] = group
-            self._chosen.pop(facts.namespace, None)
+            for selector, selection in self._selections.get(facts.namespace, {}).items():
+                if selector.matches(facts.labels):
+                    selection.groups[key] = group
+                    group.selections.append(selection)
         return group
 
     def _drop(self, group: Group) -> None:
@@ -160,7 +180,10 @@ class PodIndex:
         _remove(self._groups, group.namespace, key)
         for label, value in group.labels.items():
             _remove(self._by_label, (group.namespace, label, value), key)
-        self._chosen.pop(group.namespace, None)
+        for selection in group.selections:
+            del selection.groups[key]
+        if group.namespace not in self._groups:
+            self._selections.pop(group.namespace, None)
 
 
 def _count(counts: Counts, node: str, change: int) -> None:
@@ -170,6 +193,11 @@ def _count(counts: Counts, node: str, change: int) -> None:
         counts[node] = left
     else:
         counts.pop(node, None)
+
+
+def _sum(totals: Counts, counts: Counts) -> None:
+    for node, count in counts.items():
+        totals[node] = totals.get(node, 0) + count
 
 
 def _remove(index: dict[_At, dict[LabelSet, Group]], at: _At, key: LabelSet) -> None:

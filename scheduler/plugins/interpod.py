@@ -9,13 +9,13 @@ Sources: interpodaffinity/filtering.go, scoring.go, plugin.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from podyard.api.selectors import LabelSelector
 from scheduler.cache import Cache, NodeState
 from scheduler.framework import MAX_SCORE, Event, Plugin, PodChange, Refusal
-from scheduler.podindex import Counts, Group
+from scheduler.podindex import Counts
 from scheduler.pods import PodFacts, Subject, Term
 
 # The weight of a required term of a pod that is there, when it speaks of the incoming one.
@@ -86,13 +86,13 @@ def _rules(subject: Subject, cache: Cache) -> _Rules | None:
         return None
     required = _resolve(terms.required, cache)
     wanted: Places = {}
-    for group in _of_all(required, cache):
+    for on in _of_all(required, cache):
         for term in required:
-            _add_places(wanted, term.topology_key, group.on, cache)
+            _add_places(wanted, term.topology_key, on, cache)
     unwanted: Places = {}
     for term in _resolve(terms.required_anti, cache):
-        for group in cache.index.select(term.namespaces, term.selector):
-            _add_places(unwanted, term.topology_key, group.on, cache)
+        for selection in cache.index.select(term.namespaces, term.selector):
+            _add_places(unwanted, term.topology_key, selection.on, cache)
     itself = all(term.speaks_of(facts.namespace, facts.labels) for term in required)
     keys = tuple(term.topology_key for term in required)
     return _Rules(keys, wanted, not wanted and itself, unwanted, closed)
@@ -108,16 +108,18 @@ def _closed(facts: PodFacts, cache: Cache) -> Places:
     return places
 
 
-def _of_all(terms: Sequence[_Resolved], cache: Cache) -> list[Group]:
-    """Groups of which every term speaks."""
+def _of_all(terms: Sequence[_Resolved], cache: Cache) -> Iterator[Counts]:
+    """Where pods are of which every term speaks."""
     if not terms:
-        return []
+        return
     first, *others = terms
-    return [
-        group
-        for group in cache.index.select(first.namespaces, first.selector)
-        if all(term.speaks_of(group.namespace, group.labels) for term in others)
-    ]
+    for selection in cache.index.select(first.namespaces, first.selector):
+        if not others:
+            yield selection.on
+            continue
+        for group in selection.groups.values():
+            if all(term.speaks_of(group.namespace, group.labels) for term in others):
+                yield group.on
 
 
 def _add_places(places: Places, key: str, on: Counts, cache: Cache) -> None:
@@ -157,8 +159,8 @@ def _sums(subject: Subject, cache: Cache, nodes: Sequence[NodeState]) -> _Sums |
     sums: _Sums = {}
     for sign, terms in ((1, facts.terms.preferred), (-1, facts.terms.preferred_anti)):
         for term in _resolve(terms, cache):
-            for group in index.select(term.namespaces, term.selector):
-                _add_sums(sums, term.topology_key, sign * term.weight, group.on, cache)
+            for selection in index.select(term.namespaces, term.selector):
+                _add_sums(sums, term.topology_key, sign * term.weight, selection.on, cache)
     around = cache.namespace_labels(facts.namespace)
     for holders in index.holders():
         own = holders.terms

@@ -106,8 +106,13 @@ class CacheMachine(RuleBasedStateMachine):
             for namespace, expected in counted.items():
                 assert self.cache.index.staying(namespace, selector) == expected
             everywhere: Counter[str] = Counter()
-            for group in self.cache.index.select(None, selector):
-                everywhere.update(group.on)
+            for selection in self.cache.index.select(None, selector):
+                everywhere.update(selection.on)
+                grouped = Counter()
+                for group in selection.groups.values():
+                    assert selector.matches(group.labels)
+                    grouped.update(group.on)
+                assert grouped == selection.on
             assert everywhere == sum(counted.values(), Counter())
 
     @invariant()
@@ -133,7 +138,20 @@ class CacheMachine(RuleBasedStateMachine):
         for uid in list(self.there):
             self.remove(uid)
         assert not list(self.cache.index.select(None, selectors.EVERYTHING))
+        for chooser in SELECTORS:
+            for namespace in worlds.NAMESPACES:
+                (left,) = self.cache.index.select([namespace], selectors.from_message(chooser))
+                assert not left.groups
+                assert not left.on
         assert not list(self.cache.index.holders())
+
+
+def test_more_selectors_than_are_kept_answer_all_the_same():
+    cache = Cache()
+    for number in range(600):
+        cache.set_pod(pod(f"p{number}", labels={"n": str(number % 300)}, nodeName="n1"))
+        wanted = selectors.from_labels({"n": str(number % 300)})
+        assert cache.index.staying("default", wanted) == {"n1": 1 + number // 300}
 
 
 CacheMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
