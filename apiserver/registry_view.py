@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import cast
+from typing import Any, cast
 
 from apiserver.rules import services
 from apiserver.watchcache import WatchCache
 from podyard.api import errors, resources
-from podyard.api.types import Message, Namespace, PriorityClass, Service, ServiceAccount
+from podyard.api.types import Message, Namespace, PriorityClass, Service, ServiceAccount, node_v1
 from podyard.base import clock, ids
 
 # An address stays reserved this long for a Service whose write is under way.
@@ -34,9 +34,14 @@ class CacheView:
         return cast("PriorityClass | None", self._message(PriorityClass, name))
 
     def default_priority_classes(self) -> list[PriorityClass]:
-        row = resources.by_message(PriorityClass)
-        listing = self._cache.select(row.storage_prefix)
-        return [item.message for item in listing.objects if item.message.globalDefault]
+        return [item for item in self.all_of(PriorityClass) if item.globalDefault]
+
+    def runtime_class(self, name: str) -> node_v1.RuntimeClass | None:
+        return cast("node_v1.RuntimeClass | None", self._message(node_v1.RuntimeClass, name))
+
+    def all_of(self, kind: type[Message]) -> list[Any]:
+        listing: Any = self._cache.select(resources.by_message(kind).storage_prefix)
+        return [item.message for item in listing.objects]
 
     def _message(self, kind: type[Message], name: str, namespace: str = "") -> object | None:
         found = self._cache.get(resources.by_message(kind).key(namespace, name))

@@ -12,12 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from apiserver.rules import serviceaccounts
+from apiserver.rules import classes, serviceaccounts
 from apiserver.rules.namespaces import IMMORTAL
 from podyard.api import errors
 from podyard.api.errors import Forbidden
 from podyard.api.resources import Resource
-from podyard.api.types import Message, Namespace, Node, Pod, PriorityClass, ServiceAccount
+from podyard.api.types import (
+    Message,
+    Namespace,
+    Node,
+    Pod,
+    PriorityClass,
+    ServiceAccount,
+    core_v1,
+    networking_v1,
+    node_v1,
+    storage_v1,
+)
 
 CREATE = "CREATE"
 UPDATE = "UPDATE"
@@ -43,6 +54,12 @@ class ClusterView(Protocol):
 
     def default_priority_classes(self) -> list[PriorityClass]:
         """Classes marked as the global default."""
+
+    def runtime_class(self, name: str) -> node_v1.RuntimeClass | None:
+        """The class; None when it does not exist."""
+
+    def all_of(self, kind: type[Message]) -> list[Any]:
+        """Every object of a cluster-scoped kind."""
 
 
 class NotYet(Forbidden):
@@ -216,6 +233,41 @@ def default_toleration_seconds(attributes: Attributes, view: ClusterView, defaul
             tolerations.add(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
 
 
+def default_storage_class(attributes: Attributes, view: ClusterView, defaults: Defaults) -> None:
+    """A claim that names no class gets the default one, if there is one."""
+    claim = attributes.obj
+    if attributes.is_for(core_v1.PersistentVolumeClaim, CREATE) and classes.wants_storage_class(claim):
+        name = classes.default_class(view.all_of(storage_v1.StorageClass), classes.DEFAULT_STORAGE)
+        if name:
+            claim.spec.storageClassName = name
+
+
+def default_ingress_class(attributes: Attributes, view: ClusterView, defaults: Defaults) -> None:
+    """An ingress that names no class gets the default one, if there is one."""
+    ingress = attributes.obj
+    if attributes.is_for(networking_v1.Ingress, CREATE) and classes.wants_ingress_class(ingress):
+        name = classes.default_class(view.all_of(networking_v1.IngressClass), classes.DEFAULT_INGRESS)
+        if name:
+            ingress.spec.ingressClassName = name
+
+
+def runtime_class(attributes: Attributes, view: ClusterView, defaults: Defaults) -> None:
+    """A pod's runtime class must exist, and says what it costs and where it runs."""
+    if not attributes.is_for(Pod, CREATE):
+        return
+    spec = attributes.obj.spec
+    found = None
+    if spec.HasField("runtimeClassName"):
+        found = view.runtime_class(spec.runtimeClassName)
+        if found is None:
+            detail = f'pod rejected: RuntimeClass "{spec.runtimeClassName}" not found'
+            raise attributes.forbidden(detail)
+    try:
+        classes.use_runtime_class(spec, found)
+    except classes.Rejected as error:
+        raise attributes.forbidden(str(error)) from None
+
+
 # Upstream's order; names as in `admission_plugins`.
 PLUGINS: tuple[tuple[str, Plugin], ...] = (
     ("NamespaceLifecycle", namespace_lifecycle),
@@ -223,4 +275,7 @@ PLUGINS: tuple[tuple[str, Plugin], ...] = (
     ("TaintNodesByCondition", taint_nodes_by_condition),
     ("Priority", priority),
     ("DefaultTolerationSeconds", default_toleration_seconds),
+    ("DefaultStorageClass", default_storage_class),
+    ("RuntimeClass", runtime_class),
+    ("DefaultIngressClass", default_ingress_class),
 )

@@ -51,6 +51,9 @@ class Deviation(Exception):
     """The JSON is not exactly what the message takes; the slow walk says why."""
 
 
+# Lists whose items say of what kind they are, although that is always the same.
+_NAMED_ITEMS = frozenset({"k8s.io.api.apps.v1.StatefulSetSpec.volumeClaimTemplates"})
+
 # Encoding.
 
 _encoders: dict[str, Encode] = {}
@@ -154,6 +157,10 @@ def _value_encoder(field: FieldDescriptor, fact: FieldFact) -> Encode | None:
         if field.message_type is None:
             return list if fact.type != "bytes" else lambda values: [_bytes_text(v) for v in values]
         convert = encoder(field.message_type)
+        if field.full_name in _NAMED_ITEMS:
+            api_version, _, kind = facts.messages()[field.message_type.full_name].gvk.rpartition("/")
+            head = {"kind": kind, "apiVersion": api_version}
+            return lambda values: [{**head, **convert(value)} for value in values]
         return lambda values: [convert(value) for value in values]
     if field.message_type is not None:
         return encoder(field.message_type)

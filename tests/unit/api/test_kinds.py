@@ -515,3 +515,10 @@ def test_metadata_of_reviews_may_be_set_to_nothing(row: Resource) -> None:
     review.metadata.generateName = "a"
     causes = [cause for cause in row.validate(review) if cause.field == "metadata"]
     assert bool(causes) == (row.group == "authorization.k8s.io" and row.kind != "SelfSubjectRulesReview")
+
+
+def test_templates_of_claims_name_their_kind() -> None:
+    obj = made("StatefulSet", "{spec: {volumeClaimTemplates: [{metadata: {name: d}}]}}", defaults=False)
+    (claim_,) = codec.to_dict(obj)["spec"]["volumeClaimTemplates"]
+    assert (claim_["kind"], claim_["apiVersion"]) == ("PersistentVolumeClaim", "v1")
+    assert codec.same(codec.from_dict(codec.to_dict(obj), type(obj)), obj)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podyard.api import codec, columns, facts, resources
+from apiserver.rules import strategy
+from podyard.api import codec, columns, defaults, facts, resources, validation
 from podyard.api.errors import BadRequest, NotFound
 from podyard.api.resources import RESOURCES, Resource
 from podyard.api.types import Event, EventsV1Event, Key, Pod
@@ -119,3 +120,35 @@ def test_no_object_breaks_a_row(row: Resource, seed: int) -> None:
     width = len(table["columnDefinitions"]) + (row.kind == "IPAddress")
     assert [len(line["cells"]) for line in table["rows"]] == [width, width]
     assert set(row.fields_of(obj)) >= set(row.fields)
+
+
+def test_every_persisted_kind_is_served() -> None:
+    persisted = {
+        (entry["group"], entry["version"], entry["plural"])
+        for entry in facts.rows("resources")
+        if entry["etcd_key_template"] and not entry["subresource"]
+    }
+    # These two extend the API itself, which this server does not do yet.
+    later = {
+        ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+        ("apiregistration.k8s.io", "v1", "apiservices"),
+    }
+    assert {(row.group, row.version, row.plural) for row in RESOURCES} == persisted - later
+
+
+@rows
+def test_no_row_is_without_its_functions(row: Resource) -> None:
+    assert row.message in validation.VALIDATE
+    assert row.message in validation.VALIDATE_UPDATE
+    if "status" in row.subresources:
+        assert "status" in strategy.strategy_of(row).parts
+    printed = {entry["source"] for entry in facts.rows("printer_columns") if entry["kind"] == row.kind}
+    assert printed, "no columns in the table"
+    assert (row.message in columns.CELLS) == ("internal printers" in printed)
+    defaulted = {
+        entry["kind"]
+        for entry in facts.rows("defaults")
+        if entry["group_version"] == row.api_version and entry["source"] == "function"
+    }
+    if row.kind in defaulted - {"ConfigMap"}:
+        assert row.message in defaults.DEFAULTS

@@ -25,6 +25,7 @@ from podyard.api.types import (
     ServiceAccount,
     copy_of,
     meta_v1,
+    node_v1,
 )
 
 NOW_S = 1_000_000.5
@@ -347,6 +348,7 @@ class View:
 
     namespaces: dict[str, str] = field(default_factory=lambda: {"default": "Active"})
     classes: list[PriorityClass] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
     accounts: list[ServiceAccount] = field(
         default_factory=lambda: [made(ServiceAccount, metadata={"name": "default"})]
     )
@@ -363,6 +365,13 @@ class View:
 
     def default_priority_classes(self) -> list[PriorityClass]:
         return [item for item in self.classes if item.globalDefault]
+
+    def runtime_class(self, name: str) -> node_v1.RuntimeClass | None:
+        found = [item for item in self.all_of(node_v1.RuntimeClass) if item.metadata.name == name]
+        return found[0] if found else None
+
+    def all_of(self, kind: type[Message]) -> list[Any]:
+        return [item for item in self.others if type(item) is kind]
 
 
 def request(obj: Any, operation: str = admission.CREATE, old: Any = None, namespace: str = "default") -> Any:
@@ -556,6 +565,9 @@ class TestAdmission:
             "TaintNodesByCondition",
             "Priority",
             "DefaultTolerationSeconds",
+            "DefaultStorageClass",
+            "RuntimeClass",
+            "DefaultIngressClass",
         ]
         assert [name for name, _ in admission.PLUGINS] == order
 
