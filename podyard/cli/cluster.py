@@ -16,7 +16,8 @@ import click
 from podyard.base import clock
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
-from podyard.cluster import bringup, exporting, pushing
+from podyard.cluster import adopting, bringup, exporting, pushing
+from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.image import ensure_image, remove_superseded
@@ -180,13 +181,20 @@ def status(scope: Scope) -> None:
     """
 
     async def gather(engine: Engine) -> _Status:
+        await adopting.adopt(engine, scope.name)
         observed = await engine.observe(scope.name)
         if not observed.containers:
             raise NotFoundError(
                 f"there is no cluster {scope.name!r} on this host", hint="podyard list shows those there are"
             )
         ready = await _readiness(scope.name, observed)
-        found = await asyncio.gather(*(engine.inspect(name) for name in sorted(observed.containers)))
+        found = await asyncio.gather(
+            *(
+                engine.inspect(name)
+                for name, container in sorted(observed.containers.items())
+                if container.role != FILES  # it has done its work
+            )
+        )
         rows = [_Row(one, ready_word(one, ready.get(one.name, ""))) for one in found if one is not None]
         placement = StateDirectory(scope.name).placement()
         return _Status(rows, placement.ports if placement else {})
@@ -353,7 +361,8 @@ def resolve_component(cluster: str, word: str, observed: Observed) -> str:
 
 @click.command("push")
 @click.argument("image")
-def push(image: str) -> None:
+@pass_scope
+def push(scope: Scope, image: str) -> None:
     """Put an image of the local engine into the registry that every node of every cluster pulls from first.
 
     Pods then use it by the same name.
@@ -363,7 +372,7 @@ def push(image: str) -> None:
     podyard kubectl run myapp --image=myapp:1
     """
     progress = for_this_terminal()
-    with_engine(lambda engine: pushing.push(engine, image, progress))
+    with_engine(lambda engine: pushing.push(engine, image, progress, cluster=scope.name))
 
 
 def uptime(container: ObservedContainer, now_s: float) -> str:

@@ -59,7 +59,9 @@ _COMMANDS = {
     "push": ("podyard.cli.cluster:push", "Put an image of the local engine where the nodes pull from."),
     "kubectl": ("podyard.cli.kubectl:kubectl", "Run the real kubectl on this cluster."),
     "kubeconfig": ("podyard.cli.kubectl:kubeconfig", "Print the kubeconfig, or merge it into your own."),
+    "compose": ("podyard.cli.compose:compose", "Print a compose file of the same cluster."),
     "run": ("podyard.cli.component:run", "Run one component in the foreground (inside the containers)."),
+    "compose-files": ("podyard.cli.compose:compose_files", ""),
     "init": ("", "PID 1 of a container: start and supervise its processes."),
 }
 
@@ -80,7 +82,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items() if text])
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import click
 import yaml
 
+from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, pass_scope
+from podyard.cluster import adopting
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.state import StateDirectory, merged
@@ -108,6 +111,9 @@ def kubeconfig(scope: Scope, merge: bool) -> None:
 
 def _existing(name: str) -> StateDirectory:
     state = StateDirectory(name)
+    if not adopting.is_known(name):
+        with suppress(ClusterError):  # no engine, no cluster: what is here decides
+            with_engine(lambda engine: adopting.adopt(engine, name))
     if not state.kubeconfig.exists():
         up = "podyard up" if name == "podyard" else f"podyard --name {name} up"
         raise NotFoundError(f"there is no cluster {name!r} on this host", hint=up)

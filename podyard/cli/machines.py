@@ -11,7 +11,7 @@ from podyard.base import clock
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.progress import for_this_terminal
-from podyard.cluster import bringup
+from podyard.cluster import adopting, bringup
 from podyard.cluster.engine import Engine
 from podyard.cluster.spec import ClusterSpec, Role
 from podyard.cluster.state import StateDirectory
@@ -43,6 +43,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, scope.name)
             found = await verbs.find(target, _NODES if node else _COMPONENTS)
+            await adopting.adopt(engine, scope.name)
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
                 await method(verbs, found.name)

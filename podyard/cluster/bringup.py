@@ -16,8 +16,9 @@ from typing import TypeVar, assert_never
 from podyard.base import clock
 from podyard.cluster import ports as host_ports
 from podyard.cluster import preflight
+from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine, EngineError
-from podyard.cluster.errors import NotFoundError, NotReadyError
+from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import (
     Connect,
@@ -95,6 +96,7 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     state = StateDirectory(request.spec.name)
     with state.locked():
         observed = await engine.observe(request.spec.name)
+        _refuse_composed(request.spec.name, observed)
         spec = replace(
             request.spec,
             nodes=resolve_nodes(request.nodes, observed, meant=state.nodes(), default=DEFAULT_NODES),
@@ -115,6 +117,14 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     if request.wait:
         await _await_ready(engine, request, spec, placement, state, progress)
     return UpResult(spec, placement, steps)
+
+
+def _refuse_composed(name: str, observed: Observed) -> None:
+    if any(container.role == FILES for container in observed.containers.values()):
+        raise ClusterError(
+            f"the cluster {name!r} was made by compose",
+            hint=f"docker-compose -p {name} -f FILE up -d brings it up; its size is the file's",
+        )
 
 
 async def down(engine: Engine, name: str, progress: Progress) -> bool:

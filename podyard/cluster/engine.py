@@ -22,11 +22,12 @@ import requests.exceptions
 
 from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.plan import Observed, ObservedContainer, ObservedNetwork
-from podyard.cluster.roles import Container, File
+from podyard.cluster.roles import LOG_OPTIONS, Container, File
 from podyard.cluster.spec import (
     LABEL_CLUSTER,
     LABEL_DEFINITION,
     LABEL_ROLE,
+    MTU_OPTION,
     REGISTRY_NAME,
     Placement,
     Role,
@@ -36,10 +37,7 @@ T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S = 120
 _BUILD_TIMEOUT_S = 1800
-_MTU_OPTION = "com.docker.network.driver.mtu"
 _STOP_GRACE_S = 10
-# Bounds what one container's output may take on the host.
-_LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
 
 
 class EngineError(ClusterError):
@@ -162,6 +160,11 @@ class Engine:
         row = await self._unless_missing(self._api.inspect_container, name)
         return None if row is None else _from_inspect(row)
 
+    async def container_id(self, name: str) -> str:
+        """A container's id; empty where there is none."""
+        row = await self._unless_missing(self._api.inspect_container, name)
+        return "" if row is None else str(row["Id"])
+
     async def host_port(self, name: str, port: int) -> int:
         """The port of 127.0.0.1 that a container's port is published at, as it was asked for; 0 for none."""
         row = await self._unless_missing(self._api.inspect_container, name)
@@ -176,7 +179,7 @@ class Engine:
     async def default_mtu(self) -> int:
         """The MTU that the default bridge has; user-defined networks do not inherit it."""
         row = await self._unless_missing(self._api.inspect_network, "bridge")
-        return int(((row or {}).get("Options") or {}).get(_MTU_OPTION, 1500))
+        return int(((row or {}).get("Options") or {}).get(MTU_OPTION, 1500))
 
     # Making and ending
 
@@ -193,7 +196,7 @@ class Engine:
             driver="bridge",
             check_duplicate=True,
             ipam=docker.types.IPAMConfig(pool_configs=[pool]),
-            options={_MTU_OPTION: str(placement.mtu)},
+            options={MTU_OPTION: str(placement.mtu)},
             labels={**labels, LABEL_CLUSTER: cluster},
         )
 
@@ -485,7 +488,7 @@ def _creation(api: docker.APIClient, container: Container, image: str) -> dict[s
         sysctls=dict(container.sysctls),
         port_bindings={port: ("127.0.0.1", host_port) for port, host_port in container.ports},
         network_mode=container.cluster if on_cluster_network else "bridge",
-        log_config=docker.types.LogConfig(type="json-file", config=_LOG_OPTIONS),
+        log_config=docker.types.LogConfig(type="json-file", config=LOG_OPTIONS),
         restart_policy={"Name": "no"},
     )
     networking = None

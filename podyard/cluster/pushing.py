@@ -12,8 +12,10 @@ from podyard.cluster.spec import REGISTRY_NAME, REGISTRY_PORT
 _DEFAULT_HOST = "docker.io"
 
 
-async def push(engine: Engine, image: str, progress: Progress) -> None:
+async def push(engine: Engine, image: str, progress: Progress, *, cluster: str) -> None:
     """Pushes an image; pods then use it by the same name.
+
+    One registry serves all clusters, but one that compose has made has its own.
 
     Raises:
         NotFoundError: no such image, or no registry.
@@ -22,8 +24,10 @@ async def push(engine: Engine, image: str, progress: Progress) -> None:
     path, tag = registry_path(image)
     if not await engine.image_id(image):
         raise NotFoundError(f"the engine has no image {image!r}", hint="docker images shows those there are")
-    registry = await engine.inspect(REGISTRY_NAME)
-    port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
+    own = f"{cluster}-registry"
+    name = own if await engine.inspect(own) is not None else REGISTRY_NAME
+    registry = await engine.inspect(name)
+    port = await engine.host_port(name, REGISTRY_PORT)
     if registry is None or registry.state != "running" or not port:
         raise NotFoundError("the registry does not run", hint="podyard up starts it")
     with progress.step(f"pushing {image}"):

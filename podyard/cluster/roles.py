@@ -35,6 +35,8 @@ from podyard.cluster.spec import (
 
 CONFIG_DIRECTORY = "/etc/podyard"
 PKI_DIRECTORY = f"{CONFIG_DIRECTORY}/pki"
+# Bounds what one container's output may take on the host.
+LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
 PAUSE_ARCHIVE = "/opt/podyard/images/pause.tar"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 

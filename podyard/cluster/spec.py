@@ -37,6 +37,9 @@ LABEL_ROLE = "podyard.role"
 # Digest of all that defines a container but its image: a different one means that it must be made anew.
 LABEL_DEFINITION = "podyard.definition"
 
+# How the engine is told a network's MTU.
+MTU_OPTION = "com.docker.network.driver.mtu"
+
 # A network of 1,022 addresses: the last quarter is the engine's to give, the rest is ours, at fixed offsets.
 NETWORK_PREFIX = 22
 MAX_NODES = 500

@@ -261,7 +261,7 @@ class AsyncPodyardCluster:
 
     async def push(self, image: str) -> None:
         """Puts an image of the local engine where the nodes pull from; pods use it by the same name."""
-        await self.with_engine(lambda engine: pushing.push(engine, image, self._progress))
+        await self.with_engine(lambda engine: pushing.push(engine, image, self._progress, cluster=self.name))
 
     # What may happen to it.
 

@@ -1,0 +1,106 @@
+"""A cluster made by compose, old and new, is the same cluster for every other command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from podyard.cluster.ports import candidate_subnets
+from podyard.cluster.spec import IMAGE
+from tests.cluster.support import Cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+SOCKET = "/var/run/docker.sock"
+# Debian 13's compose, in a container with the engine's socket.
+NEWER = f"FROM {IMAGE}\nRUN apt-get update -q && apt-get install -yq --no-install-recommends docker-compose\n"
+OLDER = ("docker-compose",)
+
+
+@pytest.fixture(scope="module")
+def newer() -> Iterator[tuple[str, ...]]:
+    name = f"podyard-test-compose:{os.getpid()}"
+    subprocess.run(["docker", "build", "-q", "-t", name, "-"], input=NEWER.encode(), check=True, timeout=300)
+    yield ("docker", "run", "--rm", "-i", "-v", f"{SOCKET}:{SOCKET}", name, "docker-compose")
+    subprocess.run(["docker", "rmi", "-f", name], check=True, capture_output=True)
+
+
+@pytest.fixture(params=["1.29", "2"])
+def compose(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The command, and its major version checked."""
+    command: tuple[str, ...] = OLDER if request.param == "1.29" else request.getfixturevalue("newer")
+    said = subprocess.run([*command, "version", "--short"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(request.param)
+    return command
+
+
+class Composed(Cluster):
+    """A cluster of one compose file."""
+
+    def __init__(self, name: str, data: Path, command: tuple[str, ...]) -> None:
+        super().__init__(name, data)
+        used = [row["Subnet"] for n in self.engine.networks.list() for row in n.attrs["IPAM"]["Config"] or ()]
+        subnet = candidate_subnets(used, beginning=name)[0]
+        self.file = self.podyard("compose", "--subnet", subnet).stdout
+        self.command = command
+
+    def compose(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self.command, "-p", self.name, "-f", "-", *arguments],
+            input=self.file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture
+def composed(tmp_path: Path, compose: tuple[str, ...]) -> Iterator[Composed]:
+    cluster = Composed(f"composed-{os.getpid()}", tmp_path, compose)
+    try:
+        cluster.compose("up", "-d")
+        yield cluster
+    finally:
+        cluster.compose("down", "--volumes")
+    client = docker.from_env()
+    label = {"label": f"podyard.cluster={cluster.name}"}
+    left = [client.containers.list(all=True, filters=label), client.volumes.list(filters=label)]
+    left.append(client.networks.list(filters=label))
+    client.close()
+    assert left == [[], [], []]
+
+
+def test_every_other_command_works_on_it(composed: Composed) -> None:
+    composed.eventually(lambda: composed.podyard("status", check=False).returncode == 0, "ready")
+    composed.kubectl("run", "web", "--image=nginx")
+    pod = composed.pod_running("web")
+    node = pod["spec"]["nodeName"]
+    assert node in {f"{composed.name}-worker-1", f"{composed.name}-worker-2"}
+
+    said = composed.podyard("component", "kill", "scheduler-1").stderr
+    assert "stays dead" in said
+    composed.podyard("component", "start", "scheduler-1")
+    composed.podyard("node", "partition", "worker-2")
+    composed.podyard("node", "heal", "worker-2", "--wait")
+    assert "containerd" in composed.podyard("logs", "worker-1").stdout
+
+    refused = composed.podyard("up", check=False)
+    assert refused.returncode == 1
+    assert "made by compose" in refused.stderr
+
+    # Up once more is nothing new; and made anew it has other keys, which nobody must tell the command.
+    composed.compose("up", "-d")
+    assert composed.pod_running("web")["metadata"]["uid"] == pod["metadata"]["uid"]
+    composed.compose("down", "--volumes")
+    composed.compose("up", "-d")
+    composed.eventually(lambda: composed.podyard("status", check=False).returncode == 0, "ready again")
+    assert composed.get("pods")["items"] == []

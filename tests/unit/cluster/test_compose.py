@@ -1,0 +1,90 @@
+"""The compose file says what `up` would make, and the containers' files land each in its own volume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from podyard.cluster.compose import FILES, placement_of, render
+from podyard.cluster.composefiles import write_files
+from podyard.cluster.roles import containers
+from podyard.cluster.spec import LABEL_ROLE, ClusterSpec
+from podyard.cluster.state import StateDirectory
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SPEC = ClusterSpec(name="lab", nodes=3)
+
+
+def test_the_file_of_the_repository_is_what_is_rendered():
+    spec = ClusterSpec()
+    text = (REPOSITORY / "compose" / "compose.yaml").read_text(encoding="utf-8")
+    assert text == render(spec, placement_of(spec)), "podyard compose > compose/compose.yaml"
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """What `up` makes, with real keys, and where the one-shot service wrote the same files."""
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    write_files(SPEC, placement_of(SPEC), now_s=1_800_000_000.0, root=tmp_path)
+    material = StateDirectory(SPEC.name).material(SPEC, placement_of(SPEC), now_s=1_800_000_000.0)
+    return containers(SPEC, placement_of(SPEC), material), tmp_path
+
+
+def test_each_service_is_one_of_ups_containers(made):
+    services = yaml.safe_load(render(SPEC, placement_of(SPEC)))["services"]
+    assert set(services) == {"files", "registry", *(c.name.removeprefix("lab-") for c in made[0])}
+    for container in made[0]:
+        service = services[container.name.removeprefix("lab-")]
+        assert service["container_name"] == service["hostname"] == container.name
+        assert service["image"] == SPEC.image
+        assert service["command"] == list(container.command)
+        assert service["labels"] == container.labels
+        assert service["networks"]["cluster"]["ipv4_address"] == container.address
+        assert service.get("environment", {}) == dict(container.environment)
+        assert service.get("cap_add", []) == list(container.capabilities)
+        assert service.get("cap_drop", []) == list(container.drop_capabilities)
+        assert service.get("security_opt", []) == list(container.security_options)
+        assert service.get("device_cgroup_rules", []) == list(container.device_rules)
+        assert service.get("sysctls", {}) == dict(container.sysctls)
+        mounted = {f"{volume.name}:{volume.path}" for volume in container.volumes}
+        own = f"lab-files-{container.name.removeprefix('lab-')}:/etc/podyard:ro"
+        assert set(service["volumes"]) == {*mounted, own}
+
+
+def test_no_container_but_the_one_shot_has_anothers_files():
+    services = yaml.safe_load(render(SPEC, placement_of(SPEC)))["services"]
+    files = [volume for volume in services.pop(FILES)["volumes"] if "-files-" in volume]
+    assert len(files) == len(services)
+    for name, service in services.items():
+        assert sum("-files-" in volume for volume in service["volumes"]) == 1, name
+        assert not any("-state:" in volume for volume in service["volumes"]), name
+        assert service["labels"][LABEL_ROLE] != FILES
+
+
+def test_the_files_are_those_that_up_copies_in(made):
+    for container in made[0]:
+        folder = made[1] / "files" / container.name
+        for file in container.files:
+            written = folder / Path(file.path).relative_to("/etc/podyard")
+            assert written.read_bytes() == file.content
+            assert written.stat().st_mode & 0o777 == file.mode
+        count = sum(path.is_file() for path in folder.rglob("*"))
+        assert count == len(container.files)
+    registry = made[1] / "files" / "podyard-registry"
+    assert [path.name for path in registry.iterdir()] == ["init.json"]
+
+
+def test_keys_that_are_there_are_kept(made):
+    before = {path: path.read_bytes() for path in made[1].rglob("*.key")}
+    assert before
+    write_files(SPEC, placement_of(SPEC), now_s=1_800_000_100.0, root=made[1])
+    assert {path: path.read_bytes() for path in made[1].rglob("*.key")} == before
+
+
+def test_what_old_compose_refuses_is_not_in_it():
+    content = yaml.safe_load(render(SPEC, placement_of(SPEC)))
+    assert set(content) == {"services", "networks", "volumes"}
+    for service in content["services"].values():
+        assert not {"cgroup", "cgroupns_mode", "develop"} & set(service)
