@@ -20,10 +20,11 @@ def prepare_create(job: batch_v1.Job) -> None:
         return
     labels = job.spec.template.metadata.labels
     own = {CONTROLLER_UID: job.metadata.uid, JOB_NAME: job.metadata.name}
+    # Labels of these names that the client set stay, for validation to refuse.
     for name, value in own.items():
-        labels[name] = value
+        labels.setdefault(name, value)
     for old, name in _OLD_LABELS.items():
-        labels[old] = own[name]
+        labels.setdefault(old, own[name])
     if not job.metadata.labels:
         # Upstream's defaults see the labels above when they read the stored job.
         job.metadata.labels.update(labels)

@@ -66,7 +66,7 @@ def _generated_selector(obj: batch_v1.Job) -> Causes:
         if key not in labels:
             causes.append(required(path, f"must be '{wanted}'"))
         elif labels[key] != wanted:
-            causes.append(invalid(path, labels[key], f"must be '{wanted}'"))
+            causes.append(invalid(path, labels, f"must be '{wanted}'"))
     if obj.spec.selector.matchLabels.get(CONTROLLER_UID) != obj.metadata.uid and (
         obj.spec.selector.matchLabels.get("controller-uid") != obj.metadata.uid
     ):

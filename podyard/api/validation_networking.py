@@ -9,6 +9,8 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from podyard.api import names
 from podyard.api.errors import forbidden, invalid, not_supported, required, too_long
 from podyard.api.types import Message, networking_v1
@@ -33,6 +35,8 @@ _SCOPES = ("Cluster", "Namespace")
 _BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_ENDS = ("/..", "/.")
 _MAX_CONTROLLER = 250
+# A list that is not there, as Go's JSON has it.
+_NIL = orjson.Fragment(b"null")
 _CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 
 
@@ -55,7 +59,7 @@ def _ingress(obj: networking_v1.Ingress) -> Causes:
     spec = obj.spec
     if not spec.rules and not spec.HasField("defaultBackend"):
         detail = "either `defaultBackend` or `rules` must be specified"
-        causes.append(invalid("spec", go_struct(spec), detail))
+        causes.append(invalid("spec", _NIL, detail))
     if spec.HasField("defaultBackend"):
         causes += _backend(spec.defaultBackend, "spec.defaultBackend")
     for index, rule in enumerate(spec.rules):
@@ -121,17 +125,22 @@ def _backend(backend: Any, path: str) -> Causes:
     if has_resource and has_service:
         return [invalid(path, "", "cannot set both resource and service backends")]
     if has_resource:
-        causes: Causes = []
-        for name in ("kind", "name"):
-            value = getattr(backend.resource, name)
-            if not value:
-                causes.append(required(f"{path}.resource.{name}"))
-            else:
-                causes += each(f"{path}.resource.{name}", value, names.path_segment_problems(value))
-        return causes
+        return _reference(backend.resource, backend.resource.apiGroup, f"{path}.resource")
     if not has_service:
         return [invalid(path, "", "resource or service backend is required")]
     return _service_backend(backend.service, path)
+
+
+def _reference(reference: Any, group: str, path: str) -> Causes:
+    """Kind and name of another object, and its group where it has one."""
+    causes = _subdomain(group, f"{path}.apiGroup") if group else []
+    for name in ("kind", "name"):
+        value = getattr(reference, name)
+        if not value:
+            causes.append(required(f"{path}.{name}"))
+        else:
+            causes += each(f"{path}.{name}", value, names.path_segment_problems(value))
+    return causes
 
 
 def _service_backend(service: Any, path: str) -> Causes:
@@ -171,26 +180,22 @@ def ingress_class(obj: networking_v1.IngressClass) -> Causes:
     """Which controller, with which parameters."""
     causes = object_meta(obj.metadata, namespaced=False, name_problems=names.dns_subdomain_problems)
     controller = obj.spec.controller
-    if len(controller) > _MAX_CONTROLLER:
-        causes.append(too_long("spec.controller", _MAX_CONTROLLER))
-    causes += each("spec.controller", controller, names.prefixed_path_problems(controller))
+    if not controller:
+        causes.append(required("spec.controller"))
+    else:
+        if len(controller) > _MAX_CONTROLLER:
+            causes.append(too_long("spec.controller", _MAX_CONTROLLER))
+        causes += each("spec.controller", controller, names.prefixed_path_problems(controller))
     if not obj.spec.HasField("parameters"):
         return causes
     parameters, path = obj.spec.parameters, "spec.parameters"
-    if parameters.HasField("aPIGroup"):
-        causes += _subdomain(parameters.aPIGroup, f"{path}.aPIGroup")
-    for name in ("kind", "name"):
-        value = getattr(parameters, name)
-        if not value:
-            causes.append(required(f"{path}.{name}"))
-        else:
-            causes += each(f"{path}.{name}", value, names.path_segment_problems(value))
+    causes += _reference(parameters, parameters.aPIGroup, path)
     if not parameters.HasField("scope"):
         causes.append(required(f"{path}.scope"))
     elif parameters.scope not in _SCOPES:
         causes.append(not_supported(f"{path}.scope", parameters.scope, _SCOPES))
     elif parameters.scope == "Namespace":
-        if not parameters.namespace:
+        if not parameters.HasField("namespace"):
             causes.append(required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'"))
         else:
             problems = names.dns_label_problems(parameters.namespace)
@@ -235,19 +240,21 @@ def _policy_ports(ports: Sequence[Any], path: str) -> Causes:
             causes.append(not_supported(f"{at}.protocol", item.protocol, _PROTOCOLS))
         if item.HasField("port"):
             causes += port_number_or_name(item.port, f"{at}.port")
-        if not item.HasField("endPort"):
-            continue
-        if not item.HasField("port"):
-            causes.append(required(f"{at}.port", "may not be specified when `port` is not specified"))
-        elif item.port.type == 1:
-            detail = "may not be specified when `port` is non-numeric"
-            causes.append(invalid(f"{at}.endPort", item.endPort, detail))
-        else:
-            if item.endPort < item.port.intVal:
-                detail = "must be greater than or equal to `port`"
-                causes.append(invalid(f"{at}.endPort", item.endPort, detail))
-            causes += each(f"{at}.endPort", item.endPort, names.port_number_problems(item.endPort))
+        if item.HasField("endPort"):
+            causes += _end_port(item, f"{at}.endPort")
     return causes
+
+
+def _end_port(item: Any, path: str) -> Causes:
+    if not item.HasField("port"):
+        return [invalid(path, item.endPort, "may not be specified when `port` is not specified")]
+    if item.port.type == 1:
+        return [invalid(path, item.endPort, "may not be specified when `port` is non-numeric")]
+    causes: Causes = []
+    if item.endPort < item.port.intVal:
+        # Upstream shows the other end.
+        causes.append(invalid(path, item.port.intVal, "must be greater than or equal to `port`"))
+    return causes + each(path, item.endPort, names.port_number_problems(item.endPort))
 
 
 def _peers(peers: Sequence[Any], path: str) -> Causes:
@@ -321,7 +328,7 @@ def service_cidr(obj: networking_v1.ServiceCIDR) -> Causes:
     if not cidrs:
         return [*causes, required("spec.cidrs", "at least one CIDR required")]
     if len(cidrs) > 2:
-        causes.append(invalid("spec.cidrs", cidrs, "may only hold up to 2 values"))
+        causes.append(invalid("spec.cidrs", {"CIDRs": cidrs}, "may only hold up to 2 values"))
         return causes
     for index, cidr in enumerate(cidrs):
         causes += each(f"spec.cidrs[{index}]", cidr, names.cidr_problems(cidr))
@@ -333,9 +340,14 @@ def service_cidr(obj: networking_v1.ServiceCIDR) -> Causes:
 
 def _cidrs_stay(new: networking_v1.ServiceCIDR, old: networking_v1.ServiceCIDR) -> Causes:
     before, after = list(old.spec.cidrs), list(new.spec.cidrs)
-    if len(before) == 1 and len(after) == 2:
-        return immutable("spec.cidrs[0]", after[0], before[0])
-    return immutable("spec.cidrs", after, before)
+    kept = min(len(before), len(after))
+    if len(before) != len(after) and (len(before), len(after)) != (1, 2):
+        return [invalid("spec.cidrs", after, IMMUTABLE)]
+    return [
+        invalid(f"spec.cidrs[{index}]", after[index], IMMUTABLE)
+        for index in range(kept)
+        if after[index] != before[index]
+    ]
 
 
 def _cidr_status(new: networking_v1.ServiceCIDR, old: networking_v1.ServiceCIDR) -> Causes:

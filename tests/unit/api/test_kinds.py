@@ -236,7 +236,7 @@ BACKEND = "backend: {service: {name: s, port: {number: 1}}}"
             "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800"]),
         ("autoscaling/v1 HorizontalPodAutoscaler", "{spec: {scaleTargetRef: {kind: Deployment, name: a}, maxReplicas: 1, targetCPUUtilizationPercentage: 0}}", [
             "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0"]),
-        ("Ingress", "{}", ['spec: Invalid value: {"DefaultBackend":null,"Tls":null,"Rules":null,"IngressClassName":null}: either `defaultBackend` or `rules` must be specified']),
+        ("Ingress", "{}", ['spec: Invalid value: null: either `defaultBackend` or `rules` must be specified']),
         ("Ingress", ingress_path(f"path: a, pathType: Prefix, {BACKEND}"), ['spec.rules[0].http.paths[0].path: Invalid value: "a": must be an absolute path']),
         ("Ingress", ingress_path(f"path: /a/../b, pathType: Exact, {BACKEND}"), ["spec.rules[0].http.paths[0].path: Invalid value: \"/a/../b\": must not contain '/../'"]),
         ("Ingress", ingress_path(f"path: /a, {BACKEND}"), ["spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"]),
@@ -247,7 +247,7 @@ BACKEND = "backend: {service: {name: s, port: {number: 1}}}"
             "spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'"]),
         ("NetworkPolicy", "{spec: {ingress: [{from: [{}, {podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}, {ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}], ports: [{protocol: X}, {port: 5, endPort: 4}]}]}}", [
             'spec.ingress[0].ports[0].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP"',
-            "spec.ingress[0].ports[1].endPort: Invalid value: 4: must be greater than or equal to `port`",
+            "spec.ingress[0].ports[1].endPort: Invalid value: 5: must be greater than or equal to `port`",
             "spec.ingress[0].from[0]: Required value: must specify a peer",
             "spec.ingress[0].from[1]: Forbidden: may not specify both ipBlock and another peer",
             'spec.ingress[0].from[2].ipBlock.except[0]: Invalid value: "11.0.0.0/16": must be a strict subset of `cidr`']),
@@ -339,6 +339,19 @@ BACKEND = "backend: {service: {name: s, port: {number: 1}}}"
             "spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules has to be non-empty"]),
         ("PriorityLevelConfiguration", "{spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 4, handSize: 5}}}}}", [
             "spec.limited.limitResponse.queuing.handSize: Invalid value: 5: should not be greater than queues (4)"]),
+        ("PriorityLevelConfiguration", "{spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 2000000000, handSize: 1900000000}}}}}", [
+            "spec.limited.limitResponse.queuing.queues: Invalid value: 2000000000: must not be greater than 10000000",
+            "spec.limited.limitResponse.queuing.handSize: Invalid value: 1900000000: required entropy bits of deckSize 2000000000 and handSize 1900000000 should not be greater than 60"]),
+        ("FlowSchema", "{spec: {priorityLevelConfiguration: {name: a}, distinguisherMethod: {type: Odd}, rules: [{subjects: [{kind: User, group: {name: g}}], resourceRules: [{verbs: [odd], resources: ['*', pods]}], nonResourceRules: [{verbs: [get], nonResourceURLs: [a, '/a*']}]}]}}", [
+            'spec.distinguisherMethod.type: Unsupported value: {"Type":"Odd"}: supported values: "ByNamespace", "ByUser"',
+            "spec.rules[0].subjects[0].user: Required value: user is required when subject kind is 'User'",
+            "spec.rules[0].subjects[0].group: Forbidden: group is forbidden when subject kind is not 'Group'",
+            'spec.rules[0].resourceRules[0].verbs: Unsupported value: ["odd"]: supported values: "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"',
+            "spec.rules[0].resourceRules[0].apiGroups: Required value: resource rules must supply at least one api group",
+            "spec.rules[0].resourceRules[0].resources: Invalid value: [\"*\",\"pods\"]: if '*' is present, must not specify other resources",
+            "spec.rules[0].resourceRules[0].namespaces: Required value: resource rules that are not cluster scoped must supply at least one namespace",
+            'spec.rules[0].nonResourceRules[0].nonResourceURLs[0]: Invalid value: "a": must start with slash',
+            'spec.rules[0].nonResourceRules[0].nonResourceURLs[1]: Invalid value: "/a*": wildcard can only do suffix matching']),
         ("ResourceClaim", "{spec: {devices: {requests: [{name: a}, {name: a, exactly: {allocationMode: Odd}}], config: [{requests: [b], opaque: {driver: d, parameters: {}}}]}}}", [
             "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
             'spec.devices.requests[1].name: Duplicate value: "a"',
@@ -380,7 +393,7 @@ BOUND = "{spec: {accessModes: [ReadWriteOnce], volumeName: v, resources: {reques
         ("Job", job("suspend: true"), job("suspend: true").replace("{restartPolicy", "{nodeSelector: {a: b}, restartPolicy"), []),
         ("IngressClass", "{spec: {controller: a.b/c}}", "{spec: {controller: a.b/d}}", ['spec.controller: Invalid value: "a.b/d": field is immutable']),
         ("ServiceCIDR", "{spec: {cidrs: [10.0.0.0/8]}}", "{spec: {cidrs: [10.0.0.0/8, 'fd00::/64']}}", []),
-        ("ServiceCIDR", "{spec: {cidrs: [10.0.0.0/8]}}", "{spec: {cidrs: [11.0.0.0/8]}}", ['spec.cidrs: Invalid value: ["11.0.0.0/8"]: field is immutable']),
+        ("ServiceCIDR", "{spec: {cidrs: [10.0.0.0/8]}}", "{spec: {cidrs: [11.0.0.0/8]}}", ['spec.cidrs[0]: Invalid value: "11.0.0.0/8": field is immutable']),
         ("StorageClass", "{provisioner: a}", "{provisioner: b, parameters: {x: y}, reclaimPolicy: Retain}", [
             'parameters: Invalid value: {"x":"y"}: field is immutable', 'provisioner: Invalid value: "b": field is immutable',
             'reclaimPolicy: Invalid value: "Retain": field is immutable']),

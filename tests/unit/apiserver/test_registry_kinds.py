@@ -49,6 +49,15 @@ async def test_a_job_selects_its_own_pods(api: Api) -> None:
     assert changed.message.metadata.generation == 2
 
 
+async def test_labels_that_a_job_needs_for_itself(api: Api) -> None:
+    wrong = {"metadata": {"labels": {"batch.kubernetes.io/job-name": "other"}}}
+    error = await refused(api.create(example(batch_v1.Job, template=wrong)))
+    assert isinstance(error, errors.Invalid)
+    (cause,) = error.causes
+    assert cause.field == "spec.template.metadata.labels[batch.kubernetes.io/job-name]"
+    assert cause.message.endswith(": must be 'one'")
+
+
 async def test_a_job_with_a_selector_of_its_own(api: Api) -> None:
     chosen = {"matchLabels": {"app": "one"}}
     template = {"metadata": {"labels": {"app": "one"}}}

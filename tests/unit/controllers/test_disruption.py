@@ -136,6 +136,14 @@ def test_the_scale_of_a_deployments_set_is_the_deployments() -> None:
     assert counts(found) == (6, 4, 3, 1)
 
 
+def test_the_scale_of_a_stateful_set() -> None:
+    owner = apps_v1.StatefulSet(
+        metadata={"name": "rs", "namespace": "default", "uid": "rs-uid"}, spec={"replicas": 5}
+    )
+    pods = [owned(f"p{number}", kind="StatefulSet") for number in range(4)]
+    assert counts(status_of(budget(maxUnavailable=2), owner, *pods)) == (5, 4, 3, 1)
+
+
 def test_an_empty_selector_takes_all_and_none_takes_nobody() -> None:
     everyone, nobody = budget(minAvailable=1), budget(minAvailable=1)
     everyone.spec.selector.Clear()
@@ -159,6 +167,7 @@ def test_no_pods_is_told() -> None:
     [
         (owned("p"), 'found no controllers for pod "p"'),
         (owned("p", kind="Odd"), 'found no controllers for pod "p"'),
+        (owned("p", kind="DaemonSet"), "daemonsets.apps does not implement the scale subresource"),
     ],
 )
 def test_what_cannot_be_computed_allows_nothing(pod: Pod, message: str) -> None:
