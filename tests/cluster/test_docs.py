@@ -1,0 +1,51 @@
+"""The documentation's programs, taken from it and run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.live import Live
+from tests.cluster.support import Cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def program(document: str) -> str:
+    """The first Python program of a document."""
+    found = re.search(r"```python\n(.*?)```", (DOCS / document).read_text(encoding="utf-8"), re.DOTALL)
+    assert found, document
+    return found[1]
+
+
+def test_the_controller_of_the_guide(cluster: Cluster, live: Live, namespace: str, tmp_path: Path) -> None:
+    script = tmp_path / "greeting.py"
+    script.write_text(program("controllers.md"))
+    address = f"127.0.0.1:{live.ports()['grpc']}"
+    running = subprocess.Popen([sys.executable, str(script), address, str(live.state / "pki")])
+
+    def text() -> str:
+        get = ("get", "configmap", "greeting", "-n", namespace, "-o", "jsonpath={.data.text}")
+        return cluster.kubectl(*get, check=False).stdout
+
+    try:
+        cluster.kubectl("label", "namespace", namespace, "greet=hello")
+        cluster.eventually(lambda: text() == "hello", "a greeting")
+        cluster.kubectl("delete", "configmap", "greeting", "-n", namespace)
+        cluster.eventually(lambda: text() == "hello", "the greeting again")
+        cluster.kubectl("label", "namespace", namespace, "greet=ahoy", "--overwrite")
+        cluster.eventually(lambda: text() == "ahoy", "another greeting")
+        events = cluster.kubectl("get", "events", "-A", "--field-selector", "reason=Greeted").stdout
+        assert "Said ahoy" in events
+        cluster.kubectl("label", "namespace", namespace, "greet-")
+        cluster.eventually(lambda: text() == "", "no greeting")
+        assert running.poll() is None
+    finally:
+        running.terminate()
+        running.wait(20)
