@@ -21,6 +21,9 @@ class FakeEngine:
     async def observe(self, _: str) -> Observed:
         return Observed(containers={NODE: ObservedContainer(NODE, "worker", "running", "", "")})
 
+    async def container_id(self, _: str) -> str:
+        return ""  # compose has made nothing here
+
     async def kill(self, _: str) -> None:
         """Done."""
 

@@ -33,6 +33,9 @@ class FakeEngine:
     async def inspect(self, name: str) -> ObservedContainer:
         return self._containers[name]
 
+    async def container_id(self, _: str) -> str:
+        return ""  # compose has made nothing here
+
     async def clusters(self) -> dict[str, list[ObservedContainer]]:
         return {"demo": list(self._containers.values())}
 
