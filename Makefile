@@ -15,6 +15,7 @@ env: $(STAMP) ## Make the environment in .venv
 
 $(STAMP): pyproject.toml hatch_build.py $(wildcard proto/*.py) podyard/api/tables/served.tsv
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what Podyard needs into $(VENV); the first time it takes about a minute"
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(STAMP)

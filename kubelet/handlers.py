@@ -128,7 +128,8 @@ class NodeHandlers:
 def _late_text(handler: Any, container: Container, address: str, timeout_s: float) -> str:
     """What upstream says of a try that took too long."""
     if handler.HasField("exec"):
-        return f"command timed out: timed out after {timeout_s:g}s"
+        command = " ".join(handler.exec.command)
+        return f'command timed out: "{command}" timed out after {timeout_s:g}s'
     if handler.HasField("httpGet"):
         url = _url(handler.httpGet, container, address)
         return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'

@@ -44,6 +44,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
             verbs = Verbs(engine, scope.name)
             found = await verbs.find(target, _NODES if node else _COMPONENTS)
             await adopting.adopt(engine, scope.name)
+            before = await verbs.heartbeat(found.name) if wait and not breaks else ""
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
                 await method(verbs, found.name)
@@ -56,7 +57,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
             if wait:
                 word = "NotReady" if breaks else "Ready"
                 with progress.step(f"waiting for {found.name} to be {word}"):
-                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S)
+                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=before)
                 progress.note(f"{found.name}: {word} after {clock.real_monotonic_s() - begun_s:.0f} s")
 
         with_engine(work)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+from podyard.cluster.spec import DEFAULT_NAME
 
 POD = "web"
 DEPLOYMENT = "hello"
@@ -55,6 +58,10 @@ def main(podyard: str) -> int:
     kubectl.works("get", "pods,services", "-o", "wide")
     node = kubectl.ask("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
     address = kubectl.ask("get", "service", DEPLOYMENT, "-o", "jsonpath={.spec.clusterIP}")
+    # Another cluster than the default one must be named in what is typed next.
+    chosen = os.environ.get("PODYARD_NAME", DEFAULT_NAME)
+    if chosen != DEFAULT_NAME:
+        podyard = f"{podyard} --name {chosen}"
     print(
         "\nNext:\n"
         f"  docker exec {node} curl -s http://{address}    # the Service, asked from a node\n"

@@ -8,7 +8,7 @@ machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
@@ -109,13 +109,14 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
                 f"{len(kept)} containers run on an older {spec.image} than there is, and go on; "
                 "`up --build` replaces them"
             )
+        before = await _heartbeats_of_idle(state, observed) if request.wait else {}
         placement, steps = await _reach(
             engine, spec, image_id, state, progress, replace_living=request.rebuild
         )
         if request.rebuild:
             await remove_superseded(engine)
     if request.wait:
-        await _await_ready(engine, request, spec, placement, state, progress)
+        await _await_ready(engine, request, spec, placement, state, progress, before)
     return UpResult(spec, placement, steps)
 
 
@@ -362,6 +363,23 @@ def probe(state: StateDirectory, port: int) -> RestProbe:
     return RestProbe(port, ca=authority, certificate=certificate, key=key)
 
 
+async def _heartbeats_of_idle(state: StateDirectory, observed: Observed) -> dict[str, str]:
+    """The last heartbeats of nodes that do not run now; of those that nobody knows none."""
+    idle = {
+        name
+        for name, container in observed.containers.items()
+        if container.role == Role.WORKER.value and container.state != "running"
+    }
+    placement = state.placement()
+    if not idle or placement is None or not placement.ports:
+        return {}
+    try:
+        known = await probe(state, next(iter(placement.ports.values())).rest).heartbeats(timeout_s=2.0)
+    except (Unreachable, NotFoundError):
+        return {}
+    return {name: beat for name, beat in known.items() if name in idle}
+
+
 async def _await_ready(
     engine: Engine,
     request: UpRequest,
@@ -369,6 +387,7 @@ async def _await_ready(
     placement: Placement,
     state: StateDirectory,
     progress: Progress,
+    before: Mapping[str, str],
 ) -> None:
     if not spec.apiservers:
         return
@@ -383,10 +402,13 @@ async def _await_ready(
 
     async def nodes_ready() -> None:
         states = {node.name: node for node in await first.nodes()}
+        beats = await first.heartbeats() if before else {}
+        # A node that stood still is Ready until its grace is over: it must have said something since.
+        silent = {name for name, beat in before.items() if beats.get(name) == beat}
         missing = [
             f"{name}: {states[name].reason if name in states else 'not registered'}"
             for name in names
-            if name not in states or not states[name].ready
+            if name not in states or not states[name].ready or name in silent
         ]
         if missing:
             raise Unreachable("; ".join(missing))

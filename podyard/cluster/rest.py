@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _HOST = "127.0.0.1"
+_NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 class Unreachable(Exception):
@@ -63,6 +64,21 @@ class RestProbe:
             return [_node_state(item) for item in json.loads(body)["items"]]
         except (ValueError, KeyError, TypeError) as error:
             raise Unreachable(f"the list of nodes cannot be read: {error!r}") from error
+
+    async def heartbeats(self, *, timeout_s: float = 5.0) -> dict[str, str]:
+        """Node -> when its kubelet last renewed its lease, by the kubelet's own clock.
+
+        A node is Ready until its grace is over, whatever became of it: only a new heartbeat tells.
+
+        Raises:
+            Unreachable: no usable answer.
+        """
+        body = await self.get(_NODE_LEASES, timeout_s=timeout_s)
+        try:
+            rows = json.loads(body)["items"]
+            return {row["metadata"]["name"]: str(row["spec"].get("renewTime", "")) for row in rows}
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreachable(f"the list of leases cannot be read: {error!r}") from error
 
     async def get(self, path: str, *, timeout_s: float = 30.0) -> bytes:
         """Whatever is at a path, as JSON.

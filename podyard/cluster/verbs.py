@@ -75,6 +75,11 @@ class Verbs:
         observed = await self._engine.observe(self._cluster)
         wanted = full_name(self._cluster, name)
         found = observed.containers.get(wanted)
+        if not observed.containers:
+            raise NotFoundError(
+                f"there is no cluster {self._cluster!r} on this host",
+                hint="podyard list shows those there are",
+            )
         if found is None or found.role not in {role.value for role in roles}:
             there = sorted(c.name for c in observed.containers.values() if c.role in {r.value for r in roles})
             listed = ", ".join(there) or "none"
@@ -147,8 +152,19 @@ class Verbs:
         if state != "running" and not (allow_paused and state == "paused"):
             raise ClusterError(f"{name} does not run (it is {state})", hint="start it first")
 
-    async def until_ready(self, name: str, *, ready: bool, timeout_s: float) -> None:
+    async def heartbeat(self, name: str) -> str:
+        """A node's last heartbeat, to tell a later one by; empty where nobody knows."""
+        state = StateDirectory(self._cluster)
+        try:
+            return (await probe(state, _port(state)).heartbeats()).get(name, "")
+        except (Unreachable, NotFoundError):
+            return ""
+
+    async def until_ready(self, name: str, *, ready: bool, timeout_s: float, after: str = "") -> None:
         """Waits until the API server calls a node ready, or not.
+
+        Args:
+            after: a heartbeat; ready is only a node that has had another one since.
 
         Raises:
             NotReadyError: not in time.
@@ -159,9 +175,11 @@ class Verbs:
         async def as_wanted() -> bool:
             try:
                 nodes = {node.name: node.ready for node in await ask.nodes()}
+                if not after or nodes.get(name) is not ready:
+                    return nodes.get(name) is ready
+                return (await ask.heartbeats()).get(name) != after
             except Unreachable:
                 return False
-            return nodes.get(name) is ready
 
         word = "Ready" if ready else "NotReady"
         await _until(as_wanted, f"{name} is not {word} after {timeout_s:g} s", timeout_s)
@@ -188,7 +206,7 @@ def expectation(verb: str, *, node: bool, grace_s: float, toleration_s: float) -
         return {
             "kill": "nothing supervises it now: it stays dead until `start` or `up`",
             "stop": "it stays stopped until `start` or `up`",
-            "pause": "its connections stay open and silent; peers go on elsewhere within seconds",
+            "pause": "its connections stay open and silent; where there is another of its kind, peers go there",
             "partition": "its connections stay half open; peers find out by their keepalives",
         }.get(verb, "it takes up its work where the store says it stands")
     if verb in ("kill", "stop", "pause", "partition"):

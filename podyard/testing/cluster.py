@@ -107,10 +107,11 @@ class AsyncMachine:
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, self._cluster.name)
             found = await verbs.find(self.name, self._roles)
+            before = await verbs.heartbeat(found.name) if wait and ready else ""
             await verb(verbs, found.name)
             if wait:
                 deadline_s = _VERB_DEADLINE_S + self._cluster.node_grace_s
-                await verbs.until_ready(found.name, ready=ready, timeout_s=deadline_s)
+                await verbs.until_ready(found.name, ready=ready, timeout_s=deadline_s, after=before)
 
         await self._cluster.with_engine(work)
 

@@ -36,9 +36,13 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(machines, "with_engine", lambda work: asyncio.run(work(FakeEngine())))
 
-    async def until_ready(_: Verbs, name: str, *, ready: bool, timeout_s: float) -> None:
-        machines.click.echo(f"waits for {name}: {ready}", err=True)
+    async def until_ready(_: Verbs, name: str, *, ready: bool, timeout_s: float, after: str) -> None:
+        machines.click.echo(f"waits for {name}: {ready} {after}".rstrip(), err=True)
 
+    async def heartbeat(_: Verbs, name: str) -> str:
+        return "12:00:00"
+
+    monkeypatch.setattr(Verbs, "heartbeat", heartbeat)
     monkeypatch.setattr(Verbs, "until_ready", until_ready)
     return lambda *words: CliRunner().invoke(machines.node, words, obj=Scope("demo")).output.splitlines()
 
@@ -56,6 +60,12 @@ def test_expected_is_said_before_the_wait_and_happened_after_it(run, verb, expec
     waits = next(at for at, line in enumerate(lines) if line.startswith("waits for"))
     assert said < waits
     assert lines[-1] == f"{NODE}: {happened}"
+
+
+def test_what_was_said_before_the_verb_does_not_count(run):
+    # Within the grace the API server still calls a dead node Ready.
+    assert f"waits for {NODE}: True 12:00:00" in run("start", "worker-1", "--wait")
+    assert f"waits for {NODE}: False" in run("kill", "worker-1", "--wait")
 
 
 def test_without_a_wait_the_last_line_says_what_to_expect(run):
