@@ -55,9 +55,7 @@ class ApiCore:
             authorizer=self.authorizer,
         )
         self.streams = PodStreams(self.registry, kubelet_tls)  # type: ignore[arg-type]
-        self.methods: dict[str, Method] = Services(
-            self.registry, self.authorizer, self.streams.read_logs
-        ).methods()
+        self.methods: dict[str, Method] = Services(self.registry, self.authorizer, self.streams).methods()
         self.bootstrap = Bootstrap(
             self.registry, address=address, port=port, service_ip=service_ip, dns_ip=dns_ip
         )

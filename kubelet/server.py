@@ -1,4 +1,4 @@
-"""The kubelet's own TLS server: logs of its pods, and what it runs; for the API server alone.
+"""The kubelet's own TLS server: logs and streams of its pods, and what it runs; for the API server alone.
 
 TLS asks for a client certificate of the cluster's CA, and only the API server's name is let in: a
 pod or another component gets 401 or 403, whatever it asks for.
@@ -15,10 +15,20 @@ from aiohttp import web
 
 from kubelet.logs import LogOptions, read_log
 from kubelet.podbuild import log_directory, log_path
-from kubelet.runtime.base import EXITED, RUNNING, ObservedPod, RuntimeContainer, RuntimeFailure
+from kubelet.runtime.base import EXITED, RUNNING, ObservedPod, Runtime, RuntimeContainer, RuntimeFailure
+from kubelet.streams import (
+    STREAM_PATHS,
+    StreamRefused,
+    StreamRequest,
+    dial_runtime,
+    join,
+    refusal_of,
+    stream_url,
+)
 from podyard.api import codec
 from podyard.api.types import Pod
 from podyard.base import clock
+from podyard.base.upgrade import take_over
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -27,6 +37,9 @@ ALLOWED_CLIENT = "kube-apiserver-kubelet-client"
 
 class PodSource(Protocol):
     """What the server may ask of the kubelet."""
+
+    @property
+    def runtime(self) -> Runtime: ...
 
     def find(self, namespace: str, name: str) -> Pod | None: ...
 
@@ -49,6 +62,9 @@ class KubeletServer:
         application.router.add_get("/healthz", _healthz)
         application.router.add_get("/pods", self._list)
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._log)
+        for path in STREAM_PATHS:
+            for method in ("GET", "POST"):
+                application.router.add_route(method, path, self._stream_of_pod)
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         self.port = 0
 
@@ -95,6 +111,32 @@ class KubeletServer:
         if isinstance(chosen, str):
             return web.Response(status=400, text=chosen)
         return await self._stream(request, pod, chosen, options)
+
+    async def _stream_of_pod(self, request: web.Request) -> web.StreamResponse:
+        query = [(name, value) for name, value in request.query.items()]
+        action = request.path.split("/")[1]
+        asked = StreamRequest(action, **request.match_info, query=query)
+        pod = self._pods.find(asked.namespace, asked.pod)
+        if pod is None:
+            return web.Response(status=404, text="pod does not exist")
+        try:
+            observed = await self._pods.observe(pod.metadata.uid)
+            url = await stream_url(self._pods.runtime, pod, observed, asked)
+            if not any("upgrade" in value.lower() for value in request.headers.getall("Connection", ())):
+                raise StreamRefused(400, "Upgrade request required")
+            upgraded = await dial_runtime(url, request.method, list(request.headers.items()))
+        except RuntimeFailure as failure:
+            refused = refusal_of(failure)
+            return web.Response(status=refused.status, text=refused.text)
+        except StreamRefused as refused:
+            return web.Response(status=refused.status, text=refused.text)
+        transport = request.transport
+        if transport is None:
+            upgraded.writer.transport.abort()
+            raise ConnectionResetError
+        await join(take_over(transport, request.protocol), upgraded)
+        # For the record only: the connection is closed, so that nothing of this is sent.
+        return web.Response(status=101)
 
     async def _stream(
         self, request: web.Request, pod: Pod, container: RuntimeContainer, options: LogOptions

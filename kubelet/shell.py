@@ -109,6 +109,10 @@ class Kubelet:
     def all(self) -> list[Pod]:
         return list(self.pods)
 
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
     async def observe(self, uid: str) -> ObservedPod:
         return await self._runtime.pod(uid)
 

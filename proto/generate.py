@@ -192,9 +192,32 @@ _EXTRA_METHODS = {
     "Bind": ("{kind}BindRequest", f".{META}.Status"),
     "Evict": ("{kind}EvictRequest", f".{META}.Status"),
     "Logs": ("{kind}LogsRequest", "stream .podyard.meta.v1.LogChunk"),
+    "Exec": ("stream {kind}ExecRequest", "stream .podyard.meta.v1.CommandOutput"),
+    "Attach": ("stream {kind}AttachRequest", "stream .podyard.meta.v1.CommandOutput"),
+    "PortForward": ("stream {kind}PortForwardRequest", "stream .podyard.meta.v1.ConnectionEvent"),
     "CreateToken": ("{kind}CreateTokenRequest", ".k8s.io.api.authentication.v1.TokenRequest"),
 }
+_COMMAND_REQUEST = (
+    "message {{kind}}{verb}Request {{{{\n  oneof input {{{{\n"
+    "    // The first message, and only the first: {what}.\n    {{kind}}{verb}Start start = 1;\n"
+    "    // Bytes for its standard input. The end of the requests is the end of the input.\n"
+    "    bytes stdin = 2;\n"
+    "    // The terminal's size from now on, where options.tty is set.\n"
+    "    .podyard.meta.v1.TerminalSize resize = 3;\n  }}}}\n}}}}\n\n"
+    "message {{kind}}{verb}Start {{{{\n  string namespace = 1;\n  string name = 2;\n"
+    "  .k8s.io.api.core.v1.Pod{verb}Options options = 3;\n}}}}\n"
+)
 _EXTRA_REQUESTS = {
+    "Exec": _COMMAND_REQUEST.format(verb="Exec", what="what to run"),
+    "Attach": _COMMAND_REQUEST.format(verb="Attach", what="what to attach to"),
+    "PortForward": "message {kind}PortForwardRequest {{\n  oneof input {{\n"
+    "    // The first message, and only the first: whose ports.\n    {kind}PortForwardStart start = 1;\n"
+    "    // Begins a connection; several may be open at once.\n"
+    "    .podyard.meta.v1.ConnectionOpen open = 2;\n"
+    "    // Bytes for the pod.\n    .podyard.meta.v1.ConnectionData data = 3;\n"
+    "    // Nothing more follows for the pod on this connection, which may still answer.\n"
+    "    uint32 end = 4;\n  }}\n}}\n\n"
+    "message {kind}PortForwardStart {{\n  string namespace = 1;\n  string name = 2;\n}}\n",
     "Bind": "message {kind}BindRequest {{\n  string namespace = 1;\n  string name = 2;\n"
     "  .k8s.io.api.core.v1.Binding object = 3;\n"
     "  .k8s.io.apimachinery.pkg.apis.meta.v1.CreateOptions options = 4;\n}}\n",

@@ -89,10 +89,12 @@ def _by_service(methods: Mapping[str, Method], identify: _Identify) -> dict[str,
     services: dict[str, dict[str, Any]] = {}
     for name, method in methods.items():
         _, service, verb = name.split("/")
-        shape = (
-            grpc.unary_stream_rpc_method_handler if method.streaming else grpc.unary_unary_rpc_method_handler
-        )
-        wrap = _streaming if method.streaming else _unary
+        if method.duplex:
+            shape, wrap = grpc.stream_stream_rpc_method_handler, _duplex
+        elif method.streaming:
+            shape, wrap = grpc.unary_stream_rpc_method_handler, _streaming
+        else:
+            shape, wrap = grpc.unary_unary_rpc_method_handler, _unary
         services.setdefault(service, {})[verb] = shape(
             wrap(name, method, identify),
             request_deserializer=method.request.FromString,
@@ -153,6 +155,21 @@ def _streaming(name: str, method: Method, identify: _Identify) -> Callable[..., 
         except ApiError as error:
             await _abort(call, error)
         except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:  # request handler: one request's failure is its own
+            _LOGGER.error("stream failed", method=name, error=repr(error), exc_info=error)
+            await _abort(call, errors.InternalError.of(str(error)))
+
+    return answer
+
+
+def _duplex(name: str, method: Method, identify: _Identify) -> Callable[..., Any]:
+    async def answer(requests: AsyncIterator[Any], call: _Call) -> None:
+        try:
+            await method.handler(await _context_of(call, identify), requests, call.write)
+        except ApiError as error:
+            await _abort(call, error)
+        except asyncio.CancelledError:
             raise
         except Exception as error:  # request handler: one request's failure is its own
             _LOGGER.error("stream failed", method=name, error=repr(error), exc_info=error)

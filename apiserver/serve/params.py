@@ -33,8 +33,12 @@ def options_from(cls: type[O], query: Mapping[str, Any], getall: Any = None) -> 
             continue
         text = query[field.name]
         if field.label == FieldDescriptor.LABEL_REPEATED:
-            if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-                getattr(options, field.name).extend(getall(field.name) if getall else [text])
+            texts = getall(field.name) if getall else [text]
+            if field.cpp_type in _BITS:
+                # Source: Convert_Slice_string_To_Slice_int32: commas part numbers too.
+                numbers = (part for given in texts for part in given.split(","))
+                texts = [_integer(part, _BITS[field.cpp_type]) for part in numbers]
+            getattr(options, field.name).extend(texts)
             continue
         if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             setattr(options, field.name, text)

@@ -12,12 +12,13 @@ from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
 from apiserver.registry_options import WriteOptions, check_write_options
 from apiserver.registry_scale import ScaleItem
-from apiserver.serve import answers, bodies
+from apiserver.serve import answers, bodies, stream_rest
 from apiserver.serve.body_kinds import check_kind
 from apiserver.serve.negotiate import Form, form_of, watch_form_of
 from apiserver.serve.params import options_from
 from apiserver.serve.paths import ResourcePath
 from apiserver.serve.rest_watch import WatchStream
+from apiserver.serve.stream_rest import StreamHandlers
 from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors
 from podyard.api.scale import API_VERSION, KIND, Scale
@@ -46,13 +47,14 @@ class ObjectHandlers:
     Args:
         registry: the verbs.
         authorizer: asked before every one.
-        streams: log and the like, through the kubelets.
+        streams: log, exec and the like, through the kubelets.
     """
 
     def __init__(self, registry: Registry, authorizer: Authorizer, streams: PodStreams) -> None:
         self._registry = registry
         self._authorizer = authorizer
         self._streams = streams
+        self._stream_handlers = StreamHandlers(streams, authorizer)
 
     async def handle(
         self, request: web.Request, context: RequestContext, path: ResourcePath
@@ -79,6 +81,8 @@ class ObjectHandlers:
             self._check_subresource(request, path)
             if path.subresource == "log":
                 return await self._log(request, context, path)
+            if path.subresource in stream_rest.SUBRESOURCES:
+                return await self._stream_handlers.handle(request, context, path)
             if path.subresource == "binding":
                 return await self._bind(request, context, path)
             if path.subresource == "eviction":

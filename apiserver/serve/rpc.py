@@ -15,6 +15,8 @@ from typing import Any, cast
 from apiserver.auth.authz import Attributes, Authorizer, require
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
+from apiserver.serve.stream_rpc import DuplexCall, Send, StreamCalls, first_of
+from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors, resources
 from podyard.api.errors import ApiError
 from podyard.api.resources import Resource
@@ -26,7 +28,6 @@ from podyard.api.types import (
     Status,
     TokenRequest,
     Unknown,
-    core_v1,
     meta_v1,
     rpc,
 )
@@ -37,8 +38,6 @@ MAX_BULK_OPERATIONS = 1000
 # Methods that update through a subresource.
 _PARTS = {"UpdateStatus": "status", "UpdateApproval": "approval", "Finalize": "finalize"}
 
-LogReader = Callable[[RequestContext, str, str, core_v1.PodLogOptions], AsyncIterator[bytes]]
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -46,13 +45,15 @@ class Method:
 
     Attributes:
         handler: `async (context, request) -> message | bytes`, or an async generator of these
-            when `streaming`.
+            when `streaming`; `async (context, requests, send) -> None` when `duplex`.
+        duplex: both sides send as they like.
     """
 
     request: type[Message]
     response: type[Message]
-    handler: Callable[[RequestContext, Any], Any]
+    handler: Callable[..., Any]
     streaming: bool = False
+    duplex: bool = False
 
 
 class Services:
@@ -61,13 +62,14 @@ class Services:
     Args:
         registry: the verbs.
         authorizer: asked before every call.
-        read_logs: streams a container's log, see `apiserver.serve.streams`.
+        streams: what comes from pods, see `apiserver.serve.streams`.
     """
 
-    def __init__(self, registry: Registry, authorizer: Authorizer, read_logs: LogReader) -> None:
+    def __init__(self, registry: Registry, authorizer: Authorizer, streams: PodStreams) -> None:
         self._registry = registry
         self._authorizer = authorizer
-        self._read_logs = read_logs
+        self._read_logs = streams.read_logs
+        self._calls = StreamCalls(streams)
 
     def methods(self, rows: Iterable[Resource] = resources.OFFERED) -> dict[str, Method]:
         """Every method of every row, and the services for several kinds."""
@@ -118,6 +120,10 @@ class Services:
             )
         if "Logs" in offered:
             table["Logs"] = Method(own(row, "LogsRequest"), rpc.LogChunk, bound(self._logs), streaming=True)
+        for verb, (answer, call) in self._calls.table.items():
+            if verb in offered:
+                handler = partial(self._duplex, row, verb.lower(), call)
+                table[verb] = Method(own(row, f"{verb}Request"), answer, handler, duplex=True)
         return table
 
     def _allow(
@@ -243,6 +249,20 @@ class Services:
         self._allow(context, "get", row, request.namespace, request.name, "log")
         async for data in self._read_logs(context, request.namespace, request.name, request.options):
             yield rpc.LogChunk(data=data)
+
+    async def _duplex(
+        self,
+        row: Resource,
+        subresource: str,
+        call: DuplexCall,
+        context: RequestContext,
+        requests: AsyncIterator[Any],
+        send: Send,
+    ) -> None:
+        """A stream of a pod: the first request says of which, and is what the authorizer is asked about."""
+        start = await first_of(requests)
+        self._allow(context, "create", row, start.namespace, start.name, subresource)
+        await call(context, start, requests, send)
 
     async def _multi_watch(
         self, context: RequestContext, request: rpc.MultiWatchRequest

@@ -203,6 +203,16 @@ class ImageInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Which streams of a process are wanted."""
+
+    stdin: bool = False
+    stdout: bool = False
+    stderr: bool = False
+    tty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeStatus:
     """Whether the runtime and its network work; texts say why not."""
 
@@ -255,6 +265,18 @@ class Runtime(Protocol):
         Raises:
             RuntimeFailure: it could not be run, or did not end in time.
         """
+        ...
+
+    async def exec_url(self, container_id: str, command: Sequence[str], options: StreamOptions) -> str:
+        """Where on this node a command in a running container can be begun, by an upgrade, once."""
+        ...
+
+    async def attach_url(self, container_id: str, options: StreamOptions) -> str:
+        """The same for a running container's own process."""
+        ...
+
+    async def forward_url(self, sandbox_id: str, ports: Sequence[int]) -> str:
+        """The same for connections to ports of a sandbox."""
         ...
 
     async def image(self, reference: str) -> ImageInfo | None: ...

@@ -37,6 +37,7 @@ from kubelet.runtime.base import (
     RuntimeStatus,
     Sandbox,
     SandboxSpec,
+    StreamOptions,
 )
 from kubelet.runtime.cni import write_network_config
 from kubelet.runtime.netsweep import NetworkSweeper
@@ -280,6 +281,31 @@ class CriRuntime:
             "RuntimeService/ExecSync", request, cri.ExecSyncResponse, timeout_s + _EXEC_SLACK_S
         )
         return answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace")
+
+    async def exec_url(self, container_id: str, command: Sequence[str], options: StreamOptions) -> str:
+        request = cri.ExecRequest(
+            container_id=container_id,
+            cmd=command,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
+            tty=options.tty,
+        )
+        return (await self._call("RuntimeService/Exec", request, cri.ExecResponse)).url
+
+    async def attach_url(self, container_id: str, options: StreamOptions) -> str:
+        request = cri.AttachRequest(
+            container_id=container_id,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
+            tty=options.tty,
+        )
+        return (await self._call("RuntimeService/Attach", request, cri.AttachResponse)).url
+
+    async def forward_url(self, sandbox_id: str, ports: Sequence[int]) -> str:
+        request = cri.PortForwardRequest(pod_sandbox_id=sandbox_id, port=ports)
+        return (await self._call("RuntimeService/PortForward", request, cri.PortForwardResponse)).url
 
     async def events(self) -> AsyncIterator[str]:
         # The runtime keeps one queue for all readers and drops what nobody reads in time, and the

@@ -25,6 +25,7 @@ from kubelet.runtime.base import (
     RuntimeStatus,
     Sandbox,
     SandboxSpec,
+    StreamOptions,
 )
 from podyard.base import clock, ids
 
@@ -297,6 +298,17 @@ class HollowRuntime:
         if container.state != RUNNING:
             raise RuntimeFailure(f"container {container_id} is in {container.state} state")
         return self._stage(container.image).exec_code, ""
+
+    async def exec_url(self, container_id: str, command: Sequence[str], options: StreamOptions) -> str:
+        self._known(container_id)
+        raise RuntimeFailure("a hollow container runs no commands", "UNIMPLEMENTED")
+
+    async def attach_url(self, container_id: str, options: StreamOptions) -> str:
+        self._known(container_id)
+        raise RuntimeFailure("a hollow container has no process to attach to", "UNIMPLEMENTED")
+
+    async def forward_url(self, sandbox_id: str, ports: Sequence[int]) -> str:
+        raise RuntimeFailure("a hollow pod listens on no port", "UNIMPLEMENTED")
 
     def answers(self, container_id: str) -> bool:
         """Whether a container answers a probe now."""

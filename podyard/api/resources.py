@@ -33,6 +33,9 @@ _SUBRESOURCE_OF_METHOD = {
     "GetScale": "scale",
     "UpdateScale": "scale",
     "Logs": "log",
+    "Exec": "exec",
+    "Attach": "attach",
+    "PortForward": "portforward",
     "CreateToken": "token",
 }
 

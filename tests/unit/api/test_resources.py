@@ -74,9 +74,10 @@ def test_events_are_views_of_one_storage() -> None:
 
 def test_subresources_are_those_served() -> None:
     pods = resources.by_message(Pod)
-    assert set(pods.subresources) == {"status", "binding", "eviction", "log"}
+    assert set(pods.subresources) == {"status", "binding", "eviction", "log", "exec", "attach", "portforward"}
     assert pods.subresource_verbs("status") == ("get", "patch", "update")
-    assert pods.subresource_verbs("exec") == ()
+    assert pods.subresource_verbs("exec") == ("create", "get")
+    assert pods.subresource_verbs("proxy") == ()
 
 
 @rows
