@@ -165,8 +165,15 @@ def _streaming(name: str, method: Method, identify: _Identify) -> Callable[..., 
 
 def _duplex(name: str, method: Method, identify: _Identify) -> Callable[..., Any]:
     async def answer(requests: AsyncIterator[Any], call: _Call) -> None:
+        writing = asyncio.Lock()
+
+        async def send(message: Message) -> None:
+            # The library takes one message at a time and fails the call at a second.
+            async with writing:
+                await call.write(message)
+
         try:
-            await method.handler(await _context_of(call, identify), requests, call.write)
+            await method.handler(await _context_of(call, identify), requests, send)
         except ApiError as error:
             await _abort(call, error)
         except asyncio.CancelledError:

@@ -231,7 +231,8 @@ def container_for(pod: Pod, wanted: str) -> str:
     spec: Any = pod.spec
     names = [container.name for container in spec.containers]
     inits = [container.name for container in spec.initContainers]
-    every = [*inits, *names, *(container.name for container in spec.ephemeralContainers)]
+    ephemeral = [container.ephemeralContainerCommon.name for container in spec.ephemeralContainers]
+    every = [*inits, *names, *ephemeral]
     if wanted:
         if wanted not in every:
             raise errors.BadRequest(f"container {wanted} is not valid for pod {pod.metadata.name}")

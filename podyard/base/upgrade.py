@@ -164,7 +164,7 @@ async def _read_body(reader: asyncio.StreamReader, head: Head) -> bytes:
         return body
     except asyncio.IncompleteReadError as error:
         return error.partial
-    except asyncio.LimitOverrunError:
+    except (asyncio.LimitOverrunError, ValueError):
         return b""
 
 

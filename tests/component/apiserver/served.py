@@ -50,6 +50,8 @@ def make_certificates(folder: Path) -> Certificates:
     identities = {
         "server": pki.Identity("kube-apiserver", dns_names=("localhost",), addresses=("127.0.0.1",)),
         "client": pki.Identity("kubernetes-admin", ("system:masters",)),
+        "node": pki.Identity("system:node:node-1", ("system:nodes",), dns_names=("node-1",)),
+        "kubelet-client": pki.Identity("kube-apiserver-kubelet-client", ("system:masters",)),
     }
     for name, identity in identities.items():
         pair = pki.issue(authority, identity, now_s=now_s)
@@ -106,9 +108,10 @@ async def serve(
     *,
     grpc_port: int = 0,
     authorizer: Authorizer | None = None,
+    kubelet_tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Served]:
     """Runs the core, the REST and the gRPC listener; on free ports where none is given."""
-    core = ApiCore(store, authorizer=authorizer)
+    core = ApiCore(store, authorizer=authorizer, kubelet_tls=kubelet_tls)
     cert, key = certificates.of("server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
     context.load_cert_chain(cert, key)
