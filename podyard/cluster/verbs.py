@@ -206,7 +206,7 @@ def expectation(verb: str, *, node: bool, grace_s: float, toleration_s: float) -
         return {
             "kill": "nothing supervises it now: it stays dead until `start` or `up`",
             "stop": "it stays stopped until `start` or `up`",
-            "pause": "its connections stay open and silent; where there is another of its kind, peers go there",
+            "pause": "its connections stay open and silent; peers go to another of its kind, if any",
             "partition": "its connections stay half open; peers find out by their keepalives",
         }.get(verb, "it takes up its work where the store says it stands")
     if verb in ("kill", "stop", "pause", "partition"):
