@@ -121,6 +121,21 @@ def test_a_node_is_added_and_taken_away_again(cluster: Cluster, namespace: str) 
     cluster.eventually(lambda: not cluster.kubectl(*gone).stdout, "the node's pod to go")
 
 
+@pytest.mark.parametrize("back", [("node", "start", "worker-2", "--wait"), ("up",)])
+def test_a_node_counts_as_back_once_its_kubelet_speaks(
+    cluster: Cluster, live: Live, back: tuple[str, ...]
+) -> None:
+    node = f"{cluster.name}-worker-2"
+    lease = ("lease", node, "-n", "kube-node-lease")
+    cluster.podyard("node", "kill", "worker-2")
+    before = cluster.get(*lease)["spec"]["renewTime"]
+    # Within the grace the API server still calls it Ready.
+    assert ready(cluster)[node] == "True"
+    cluster.podyard(*back)
+    assert cluster.get(*lease)["spec"]["renewTime"] > before
+    assert live.pids(node, "kubelet")
+
+
 def ready(cluster: Cluster) -> dict[str, str]:
     """Node -> its Ready condition."""
     found = {}

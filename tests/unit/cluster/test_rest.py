@@ -89,6 +89,18 @@ def test_ready_and_nodes(serve: Callable[[Answers], RestProbe]) -> None:
     ]
 
 
+def test_heartbeats_are_those_of_the_nodes_leases(serve: Callable[[Answers], RestProbe]) -> None:
+    leases = [
+        {"metadata": {"name": "a"}, "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}},
+        {"metadata": {"name": "b"}, "spec": {}},
+    ]
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    probe = serve({path: (200, json.dumps({"items": leases}).encode())})
+    assert asyncio.run(probe.heartbeats()) == {"a": "2026-01-01T00:00:00.000000Z", "b": ""}
+    with pytest.raises(Unreachable, match="cannot be read"):
+        asyncio.run(serve({path: (200, b"[]")}).heartbeats())
+
+
 def test_what_is_not_ready_is_told(serve: Callable[[Answers], RestProbe]) -> None:
     probe = serve(
         {
