@@ -59,6 +59,8 @@ _COMMANDS = {
     "push": ("podyard.cli.cluster:push", "Put an image of the local engine where the nodes pull from."),
     "kubectl": ("podyard.cli.kubectl:kubectl", "Run the real kubectl on this cluster."),
     "kubeconfig": ("podyard.cli.kubectl:kubeconfig", "Print the kubeconfig, or merge it into your own."),
+    "doctor": ("podyard.cli.doctor:doctor", "Check whether this host can carry a cluster."),
+    "completion": ("podyard.cli.doctor:completion", "Print what makes the shell complete podyard's words."),
     "compose": ("podyard.cli.compose:compose", "Print a compose file of the same cluster."),
     "run": ("podyard.cli.component:run", "Run one component in the foreground (inside the containers)."),
     "compose-files": ("podyard.cli.compose:compose_files", ""),

@@ -59,6 +59,8 @@ class EngineInfo:
     root_directory: str
     memory_bytes: int
     cpus: int
+    rootless: bool = False
+    podman: bool = False
 
 
 class Engine:
@@ -116,6 +118,8 @@ class Engine:
             root_directory=info["DockerRootDir"],
             memory_bytes=info["MemTotal"],
             cpus=info["NCPU"],
+            rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
+            podman=any("podman" in part["Name"].lower() for part in version.get("Components") or ()),
         )
 
     async def clusters(self) -> dict[str, list[ObservedContainer]]:

@@ -51,6 +51,20 @@ def judge(facts: HostFacts, *, nodes: int, image_present: bool) -> list[Problem]
         problems.append(
             Problem(f"the engine runs {engine.os_type} containers", "switch it to Linux containers")
         )
+    if engine.podman:
+        problems.append(
+            Problem(
+                "the engine is Podman, whose containers cannot be nodes",
+                "use Docker Engine; DOCKER_HOST or `docker context` chooses among several",
+            )
+        )
+    if engine.rootless:
+        problems.append(
+            Problem(
+                "the engine is rootless: it may not give containers the capabilities that nodes need",
+                "use an engine that runs as root; DOCKER_HOST or `docker context` chooses among several",
+            )
+        )
     if _version(engine.api_version) < MIN_API_VERSION:
         problems.append(
             Problem(

@@ -30,6 +30,15 @@ def test_a_good_host_has_no_problem_and_neither_has_one_that_cannot_be_seen() ->
     assert judge(HostFacts(ENGINE, None, None), nodes=2, image_present=False) == []
 
 
+@pytest.mark.parametrize("kind", ["rootless", "podman"])
+def test_engines_that_cannot_carry_nodes_are_refused_by_name(kind: str) -> None:
+    facts = dataclasses.replace(GOOD, engine=dataclasses.replace(ENGINE, **{kind: True}))
+    [problem] = judge(facts, nodes=2, image_present=True)
+    assert kind in problem.text.lower()
+    assert problem.fatal
+    assert "DOCKER_HOST" in problem.remedy
+
+
 def test_each_problem_comes_with_what_to_do() -> None:
     bad = HostFacts(
         dataclasses.replace(ENGINE, os_type="windows", api_version="1.40", memory_bytes=GIB),
