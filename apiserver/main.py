@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from apiserver.core import ApiCore
+from apiserver.health import StoreHealth
 from apiserver.serve.grpc_server import GrpcServer
 from apiserver.serve.rest import RestServer
 from apiserver.serve.rest_objects import ObjectHandlers
@@ -75,17 +76,20 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),
         token_key=_token_key(config),
     )
+    store_health = StoreHealth(store)
     rest = RestServer(
         ObjectHandlers(core.registry, core.authorizer, core.streams),
         core.authorizer,
         tls=_server_context(config.tls),
-        live={},
+        live={"etcd": store_health.problem},
         ready={
-            "etcd": lambda: None if core.cache.ready else "the store has not been listed yet",
+            "etcd-readiness": store_health.problem,
+            "informer-sync": lambda: None if core.cache.ready else "the store has not been listed yet",
             "poststarthook/system-objects": lambda: None if core.bootstrap.done else "not finished",
             "shutdown": lambda: "process is shutting down" if stop.is_set() else None,
         },
         version=metadata.version("podyard"),
+        refresh=store_health.refresh,
         bearer=core.registry.tokens.authenticate,
     )
     files = [Path(path).read_bytes() for path in (config.tls.ca, config.tls.cert, config.tls.key)]  # noqa: ASYNC240

@@ -8,9 +8,10 @@ for.
 from __future__ import annotations
 
 import asyncio
+import functools
 import platform
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -50,7 +51,8 @@ class RestServer:
         handlers: the verbs on resources.
         authorizer: for paths that are no resources.
         tls: server context; None serves plain HTTP (tests on loopback only).
-        live, ready: see `podyard.base.health`.
+        live, ready: see `podyard.base.health`; what is wrong is not told to clients, as upstream.
+        refresh: brings up to date what the checks look at; called before they are.
         version: of this program, for /version.
         bearer: the user of a bearer token; None takes none.
     """
@@ -64,6 +66,7 @@ class RestServer:
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
         version: str,
+        refresh: Callable[[], Awaitable[None]] | None = None,
         bearer: authn.Bearer | None = None,
     ) -> None:
         self._handlers = handlers
@@ -73,6 +76,7 @@ class RestServer:
         self._live = {**ping, **live}
         self._ready = {**ping, **live, **ready}
         self._version = version
+        self._refresh = refresh
         self._bearer = bearer
         application = web.Application(client_max_size=0)
         application.router.add_route("*", "/{tail:.*}", self._answer)
@@ -137,7 +141,7 @@ class RestServer:
             raise errors.MethodNotAllowed.route()
         if isinstance(path, GroupPath):
             return self._discovery(request, path)
-        return self._document(request)
+        return await self._document(request)
 
     async def _user(self, request: web.Request) -> UserInfo:
         transport = request.transport
@@ -152,11 +156,11 @@ class RestServer:
             return UserInfo("system:anonymous", ("system:unauthenticated",))
         raise authn.unauthorized()
 
-    def _document(self, request: web.Request) -> web.Response:
+    async def _document(self, request: web.Request) -> web.Response:
         path = request.path.rstrip("/")
         root, _, check = path.strip("/").partition("/")
         if root in ("livez", "healthz", "readyz"):
-            return self._health(request, root, check)
+            return await self._health(request, root, check)
         if path == "/version":
             return web.json_response(self._version_info())
         if path == "/metrics":
@@ -170,13 +174,16 @@ class RestServer:
                 return web.Response(body=found.body, headers=headers)
         return self._not_found()
 
-    def _health(self, request: web.Request, name: str, check: str) -> web.Response:
+    async def _health(self, request: web.Request, name: str, check: str) -> web.Response:
         checks = self._ready if name == "readyz" else self._live
+        if self._refresh is not None:
+            await self._refresh()
         if check:
             if check not in checks:
                 return self._not_found()
             checks = {check: checks[check]}
-        code, text = report(name, checks, verbose="verbose" in request.query)
+        told = {each: functools.partial(_withheld, ask) for each, ask in checks.items()}
+        code, text = report(name, told, verbose="verbose" in request.query)
         return web.Response(status=code, text=text)
 
     def _version_info(self) -> dict[str, str]:
@@ -231,6 +238,10 @@ class RestServer:
 
     def _not_found(self) -> web.Response:
         return web.Response(status=404, text="404 page not found\n")
+
+
+def _withheld(check: Check) -> str | None:
+    return None if check() is None else "reason withheld"
 
 
 async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:

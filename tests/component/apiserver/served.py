@@ -17,6 +17,7 @@ import grpc
 from apiserver.auth.authz import Authorizer
 from apiserver.auth.user import RequestContext, UserInfo
 from apiserver.core import ApiCore
+from apiserver.health import StoreHealth
 from apiserver.serve.grpc_server import GrpcServer
 from apiserver.serve.rest import RestServer
 from apiserver.serve.rest_objects import ObjectHandlers
@@ -117,13 +118,15 @@ async def serve(
     context.load_cert_chain(cert, key)
     context.verify_mode = ssl.CERT_OPTIONAL
     handlers = ObjectHandlers(core.registry, core.authorizer, core.streams)
+    health = StoreHealth(store)
     rest = RestServer(
         handlers,
         core.authorizer,
         tls=context,
-        live={},
-        ready={},
+        live={"etcd": health.problem},
+        ready={"poststarthook/system-objects": lambda: None if core.bootstrap.done else "not finished"},
         version="test",
+        refresh=health.refresh,
         bearer=core.registry.tokens.authenticate,
     )
     ca = certificates.ca.read_bytes()
