@@ -17,7 +17,7 @@ from podyard.api import codec, codec_check, errors
 from podyard.api.codec import Decoded
 from podyard.api.errors import ApiError
 from podyard.api.resources import Resource
-from podyard.api.types import Message, StatusCause
+from podyard.api.types import Message
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -137,7 +137,7 @@ class StrategicMergePatch:
         except patch_strategic.BadPatch as error:
             raise errors.BadRequest(str(error)) from None
         except patch_strategic.PatchMismatch as error:
-            raise rejected(str(error)) from None
+            raise rejected() from error
 
 
 class JsonPatch:
@@ -160,14 +160,18 @@ class JsonPatch:
             try:
                 document.apply(operation)
             except _Inapplicable as error:
-                raise rejected(str(error)) from None
+                raise rejected() from error
         return document.root
 
 
-def rejected(why: str) -> ApiError:
-    """A patch that parses and does not apply: 422 with the reason in a cause."""
-    cause = StatusCause(reason="UnexpectedServerResponse", message=why)
-    return errors.Invalid(_REJECTED, causes=[cause])
+def rejected() -> ApiError:
+    """A patch that parses and does not apply: 422, which does not tell why.
+
+    Source: NewGenericServerResponse drops the reason of an answer that the server itself expected.
+    """
+    error = errors.Invalid(_REJECTED)
+    error.empty_details = True
+    return error
 
 
 class _Inapplicable(Exception):
