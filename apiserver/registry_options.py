@@ -115,6 +115,10 @@ def selection_of(row: Resource, namespace: str, options: meta_v1.ListOptions) ->
         raise errors.BadRequest(str(error)) from None
     name, rest = "", []
     for term in fields.terms:
+        placed = term.label == _NAME or (term.label == _NAMESPACE and row.namespaced)
+        if term.equal and placed and not term.value:
+            # "" asks for an object without a name, which there is none of; it does not mean "any".
+            return None
         if term.equal and term.label == _NAME and not name:
             name = term.value
         elif term.equal and term.label == _NAMESPACE and row.namespaced:

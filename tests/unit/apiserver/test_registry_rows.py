@@ -14,8 +14,8 @@ from cryptography.x509.oid import NameOID
 
 from podyard.api import codec, errors, resources
 from podyard.api.resources import Resource
-from podyard.api.types import Message, copy_of
-from tests.unit.apiserver.registry_api import Api, refused
+from podyard.api.types import DeleteOptions, ListOptions, Message, copy_of
+from tests.unit.apiserver.registry_api import CONTEXT, Api, refused
 
 pytestmark = pytest.mark.virtual
 
@@ -292,6 +292,16 @@ async def test_list_pages_and_selectors(api: Api, row: Resource, one: str) -> No
     if row.namespaced:
         assert names(await api.list(row.message, namespace="other")) == []
         assert names(await api.list(row.message, fieldSelector="metadata.namespace=other")) == []
+    # An empty value asks for an object that has none there; it is not "any".
+    empty = ["metadata.name=", "metadata.name==", *(["metadata.namespace="] if row.namespaced else [])]
+    for selector in empty:
+        for namespace in ("", "default") if row.namespaced else ("",):
+            assert names(await api.list(row.message, namespace=namespace, fieldSelector=selector)) == []
+        deleted = await api.registry.delete_collection(
+            CONTEXT, row, namespace, DeleteOptions(), ListOptions(fieldSelector=selector)
+        )
+        assert not deleted.items
+    assert names(await api.list(row.message, fieldSelector="metadata.name!=")) == wanted
     listed, token = [], ""
     revision, late = "", []
     while True:
