@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from apiserver.rules import services
+from apiserver.store.base import OutcomeUnknown
 from apiserver.watchcache import WatchCache
 from podyard.api import errors, resources
 from podyard.api.types import Message, Namespace, PriorityClass, Service, ServiceAccount, node_v1
 from podyard.base import clock, ids
 
-# An address stays reserved this long for a Service whose write is under way.
-_RESERVED_S = 60.0
+# A write whose outcome is unknown may still happen for this long; its addresses stay reserved.
+_UNKNOWN_S = 60.0
 
 
 class CacheView:
@@ -48,11 +52,39 @@ class CacheView:
         return None if found is None else found.message  # type: ignore[attr-defined]
 
 
-class ClusterAddresses:
-    """Gives Services their cluster addresses, none of them twice.
+class AddressRefused(errors.Invalid):
+    """An address or port is not to be had, by a view of the cluster that may be a moment old."""
 
-    An address is taken while a cached Service has it, and reserved in this process from the moment
-    it is chosen until its Service must have come back through the watch.
+
+class Reservation:
+    """Addresses and node ports of one Service, from when they are chosen until the cache shows them.
+
+    Attributes:
+        owner: key of the Service.
+        names: addresses, and ports as digits.
+        revision: of the write; 0 while it is under way.
+        end_s: when to forget a write that nobody knows the outcome of; monotonic time.
+    """
+
+    __slots__ = ("end_s", "names", "owner", "revision")
+
+    def __init__(self, owner: str, names: frozenset[str]) -> None:
+        self.owner = owner
+        self.names = names
+        self.revision = 0
+        self.end_s = float("inf")
+
+    def written(self, revision: int) -> None:
+        """The Service is stored; the watch brings it."""
+        self.revision = revision
+
+
+class ClusterAddresses:
+    """Gives Services their cluster addresses and node ports, none of them twice.
+
+    One is taken while a cached Service has it, and reserved in this process while the write of its
+    Service is under way and until the cache has come that far. A write that fails frees it at once.
+    Two servers do not see each other's reservations.
 
     Args:
         cidr: the Service range, IPv4.
@@ -62,53 +94,74 @@ class ClusterAddresses:
         self._cache = cache
         self._cidr = cidr
         self._network = ipaddress.ip_network(cidr)
-        self._reserved: dict[str, tuple[float, str]] = {}
+        self._reserved: list[Reservation] = []
 
-    def assign(self, service: Service, key: str) -> None:
-        """Gives `service` an address where it needs one, and checks one that it asks for.
+    def assign(self, service: Service, key: str, old: Service | None = None) -> None:
+        """Gives `service` families, address and ports where it needs them, and checks those it asks for.
+
+        Nothing is reserved yet: `reserved` does that, without a pause in between.
 
         Args:
             service: changed.
-            key: the Service's own key; addresses reserved for it are its own.
+            key: the Service's own key; what is reserved for it is its own.
+            old: the Service before, of an update.
 
         Raises:
-            Invalid: the wanted address is taken or out of range.
+            Invalid: families do not fit; AddressRefused: what is wanted is taken or out of range.
             InternalError: the range is full.
         """
-        now_s = clock.real_monotonic_s()
-        self._reserved = {address: held for address, held in self._reserved.items() if held[0] > now_s}
-        taken = {address for address, (_, owner) in self._reserved.items() if owner != key}
+        causes = services.settle_families(service, old)
+        if causes:
+            raise errors.Invalid.of("Service", service.metadata.name, causes)
+        taken = self._names_reserved(key)
+        ports = {int(name) for name in taken if name.isdigit()}
         row = resources.by_message(Service)
         for item in self._cache.select(row.storage_prefix).objects:
             if item.key != key:
                 taken.update(item.message.spec.clusterIPs)
+                ports.update(services.node_ports(item.message))
         wanted = service.spec.clusterIP
-        if wanted and wanted != services.HEADLESS:
+        if service.spec.type == services.EXTERNAL_NAME:
+            pass  # Validation wants none.
+        elif wanted and wanted != services.HEADLESS:
             self._check(service, wanted, taken)
         elif not services.assign_cluster_ip(service, self._cidr, taken, ids.choice_index(1 << 16)):
             raise errors.InternalError.of("failed to allocate a serviceIP: range is full")
-        if service.spec.clusterIP and service.spec.clusterIP != services.HEADLESS:
-            self._reserved[service.spec.clusterIP] = (now_s + _RESERVED_S, key)
-        self._assign_node_ports(service, key, now_s)
-
-    def _assign_node_ports(self, service: Service, key: str, now_s: float) -> None:
-        taken = {int(name) for name, (_, owner) in self._reserved.items() if name.isdigit() and owner != key}
-        row = resources.by_message(Service)
-        for item in self._cache.select(row.storage_prefix).objects:
-            if item.key != key:
-                taken.update(services.node_ports(item.message))
-        causes = services.assign_node_ports(service, taken, ids.choice_index(1 << 16))
+        causes = services.assign_node_ports(service, ports, ids.choice_index(1 << 16))
         if causes:
-            raise errors.Invalid.of("Service", service.metadata.name, causes)
-        for number in services.node_ports(service):
-            self._reserved[str(number)] = (now_s + _RESERVED_S, key)
+            raise AddressRefused.of("Service", service.metadata.name, causes)
+
+    @contextmanager
+    def reserved(self, key: str, message: Message) -> Iterator[Reservation]:
+        """Keeps what a Service was given from others while it is written; other kinds have nothing."""
+        names = _names(message) if isinstance(message, Service) else frozenset()
+        reservation = Reservation(key, names)
+        if not names:
+            yield reservation
+            return
+        self._reserved.append(reservation)
+        try:
+            yield reservation
+        except (OutcomeUnknown, asyncio.CancelledError):
+            reservation.end_s = clock.real_monotonic_s() + _UNKNOWN_S
+            raise
+        except BaseException:
+            self._reserved.remove(reservation)
+            raise
+
+    def _names_reserved(self, key: str) -> set[str]:
+        """What others hold, after forgetting what is over."""
+        now_s, revision = clock.real_monotonic_s(), self._cache.revision
+        self._reserved = [
+            held for held in self._reserved if not 0 < held.revision <= revision and now_s < held.end_s
+        ]
+        return {name for held in self._reserved if held.owner != key for name in held.names}
 
     def _check(self, service: Service, wanted: str, taken: set[str]) -> None:
-        try:
-            inside = ipaddress.ip_address(wanted) in self._network
-        except ValueError:
-            return  # Validation names it.
-        if not inside:
+        address = ipaddress.ip_address(wanted)
+        if address not in self._network:
+            why = "the provided network does not match the current range"
+        elif address in (self._network.network_address, self._network.broadcast_address):
             why = (
                 f"the provided IP ({wanted}) is not in the valid range. "
                 f"The range of valid IPs is {self._cidr}"
@@ -119,4 +172,9 @@ class ClusterAddresses:
             return
         detail = f"failed to allocate IP {wanted}: {why}"
         cause = errors.invalid("spec.clusterIPs", list(service.spec.clusterIPs), detail)
-        raise errors.Invalid.of("Service", service.metadata.name, [cause])
+        raise AddressRefused.of("Service", service.metadata.name, [cause])
+
+
+def _names(service: Service) -> frozenset[str]:
+    addresses = {address for address in service.spec.clusterIPs if address != services.HEADLESS}
+    return frozenset(addresses | {str(number) for number in services.node_ports(service)})

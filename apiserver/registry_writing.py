@@ -22,7 +22,7 @@ from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, encode_stored
 from apiserver.registry_options import check_write_options, parse_revision
 from apiserver.registry_reading import Reader
-from apiserver.registry_view import ClusterAddresses
+from apiserver.registry_view import AddressRefused, ClusterAddresses
 from apiserver.rules import admission, pods, strategy
 from apiserver.store.base import KeyExists, RevisionMismatch, Store
 from apiserver.watchcache import WatchCache
@@ -126,8 +126,8 @@ class Writer:
         """As `_new`, against a fresh view before a refusal counts."""
         try:
             return self._new(row, namespace, asked)
-        except (errors.NotFound, errors.Forbidden):
-            # The namespace or class may just have been made, here or through another server.
+        except (errors.NotFound, errors.Forbidden, AddressRefused):
+            # What is missing may just have been made, what is taken freed, here or through another server.
             with translated():
                 await self._cache.fresh()
         for _ in range(_WAITS_FOR_MISSING):
@@ -280,7 +280,9 @@ class Writer:
         if not outcome.remove and _is_same(row, state, message, value):
             return Written(state)
         if not outcome.remove or outcome.message_first:
-            revision = await self._store.update(key, value, expected_revision=revision)
+            with self._addresses.reserved(key, message) as reservation:
+                revision = await self._store.update(key, value, expected_revision=revision)
+                reservation.written(revision)
         if outcome.remove:
             try:
                 revision = await self._store.delete(key, expected_revision=revision)
@@ -301,7 +303,9 @@ class Writer:
             if current is not None:
                 raise KeyExists(current)
             return self._make(row, key, value, 0, 0)
-        revision = await self._store.create(key, value)
+        with self._addresses.reserved(key, message) as reservation:
+            revision = await self._store.create(key, value)
+            reservation.written(revision)
         return self._make(row, key, value, revision, revision)
 
     def _new(self, row: Resource, namespace: str, asked: Any) -> Any:
@@ -339,7 +343,7 @@ class Writer:
         )
         strategy.prepare_update(row, new, old, clock.now_s(), subresource)
         if isinstance(new, Service) and not subresource:
-            self._addresses.assign(new, state.key)
+            self._addresses.assign(new, state.key, old)
         _raise_invalid(row, name, strategy.validate_update(row, new, old, subresource))
         return Outcome(new, remove=strategy.strategy_of(row).delete_on_update(new, old))
 

@@ -10,17 +10,19 @@ from collections.abc import Collection, Iterator
 
 from podyard.api.errors import invalid
 from podyard.api.types import Service, StatusCause, core_v1
+from podyard.api.validation_service import cluster_ips
 
 HEADLESS = "None"
 EXTERNAL_NAME = "ExternalName"
+_SINGLE, _DUAL = "SingleStack", "RequireDualStack"
+_FAMILY, _OTHER_FAMILY = "IPv4", "IPv6"
 
 
 def prepare_create(service: Service) -> None:
-    """No status yet, families as this cluster has them."""
+    """No status yet."""
     service.status.CopyFrom(core_v1.ServiceStatus())
     service.status.loadBalancer.SetInParent()
     _normalize_cluster_ips(service)
-    _fill_families(service)
 
 
 def prepare_update(new: Service, old: Service) -> None:
@@ -30,7 +32,6 @@ def prepare_update(new: Service, old: Service) -> None:
     _keep_allocated(new, old)
     _normalize_cluster_ips(new)
     _drop_fields_of_other_types(new, old)
-    _fill_families(new)
 
 
 def prepare_status(new: Service, old: Service) -> None:
@@ -60,19 +61,88 @@ def _follow_cluster_ip(new: Service, old: Service) -> None:
         spec.clusterIPs[0] = spec.clusterIP
 
 
-def _fill_families(service: Service) -> None:
+def settle_families(service: Service, old: Service | None) -> list[StatusCause]:
+    """Fills in policy and address families, as far as a cluster of IPv4 alone can have them.
+
+    Args:
+        service: changed.
+        old: the Service before, of an update.
+
+    Returns:
+        What this cluster does not have, or what does not fit together.
+
+    Source: registry/core/service/storage alloc.go, initIPFamilyFields.
+    """
     spec = service.spec
     if not _needs_cluster_ip(service):
-        return
+        return []
+    free = spec.clusterIP == HEADLESS and not spec.selector
     if not spec.HasField("ipFamilyPolicy"):
-        spec.ipFamilyPolicy = "SingleStack"
-    if not spec.ipFamilies:
-        families = [_family(address) for address in spec.clusterIPs if address != HEADLESS]
-        spec.ipFamilies.extend(families or ["IPv4"])
+        before = old.spec.ipFamilyPolicy if old is not None else ""
+        spec.ipFamilyPolicy = before or (_DUAL if free else _SINGLE)
+    causes = cluster_ips(service) or [*_reduced(service, old), *_policy_fits(spec), *_infer_families(spec)]
+    if causes:
+        return causes
+    if free:
+        # Whoever fills in the endpoints may use both families, whatever the cluster has.
+        if not spec.ipFamilies:
+            spec.ipFamilies.append(_FAMILY)
+        if len(spec.ipFamilies) < 2 and spec.ipFamilyPolicy != _SINGLE:
+            spec.ipFamilies.append(_OTHER_FAMILY if spec.ipFamilies[0] == _FAMILY else _FAMILY)
+        return []
+    if spec.ipFamilyPolicy == _DUAL:
+        detail = "this cluster is not configured for dual-stack services"
+        causes.append(invalid("spec.ipFamilyPolicy", spec.ipFamilyPolicy, detail))
+    for index, family in enumerate(spec.ipFamilies):
+        if family != _FAMILY:
+            causes.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+    if not causes and not spec.ipFamilies:
+        spec.ipFamilies.append(_FAMILY)
+    return causes
 
 
-def _family(address: str) -> str:
-    return "IPv6" if ":" in address else "IPv4"
+def _reduced(service: Service, old: Service | None) -> list[StatusCause]:
+    """A second family goes only with the policy; with the policy it goes by itself."""
+    spec = service.spec
+    if old is None or not _needs_cluster_ip(old):
+        return []
+    if spec.ipFamilyPolicy == _SINGLE:
+        if list(spec.ipFamilies) == list(old.spec.ipFamilies):
+            del spec.ipFamilies[1:]
+        return []
+    if len(old.spec.ipFamilies) < 2 or not spec.ipFamilies or len(spec.ipFamilies) > 1:
+        return []
+    detail = "must be 'SingleStack' to release the secondary IP family"
+    return [invalid("spec.ipFamilyPolicy", spec.ipFamilyPolicy, detail)]
+
+
+def _policy_fits(spec: core_v1.ServiceSpec) -> list[StatusCause]:
+    if spec.ipFamilyPolicy != _SINGLE:
+        return []
+    several = ((spec.clusterIPs, "cluster IPs"), (spec.ipFamilies, "IP families"))
+    start = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
+    return [
+        invalid("spec.ipFamilyPolicy", spec.ipFamilyPolicy, f"{start} {what} are specified")
+        for values, what in several
+        if len(values) == 2
+    ]
+
+
+def _infer_families(spec: core_v1.ServiceSpec) -> list[StatusCause]:
+    """Addresses say their family where the client has not."""
+    causes: list[StatusCause] = []
+    for index, address in enumerate(spec.clusterIPs):
+        if address == HEADLESS:
+            break
+        if index < len(spec.ipFamilies):
+            continue
+        family = _OTHER_FAMILY if ":" in address else _FAMILY
+        if family == _FAMILY:
+            spec.ipFamilies.append(family)
+        else:
+            detail = f"{family} is not configured on this cluster"
+            causes.append(invalid(f"spec.clusterIPs[{index}]", list(spec.clusterIPs), detail))
+    return causes
 
 
 def _keep_allocated(new: Service, old: Service) -> None:

@@ -54,7 +54,7 @@ def service(obj: Service) -> Causes:
         causes += _service_port(port, f"spec.ports[{index}]", len(spec.ports) > 1, names_seen)
     causes += labels(spec.selector, "spec.selector")
     causes += _affinity(spec)
-    causes += _cluster_ips(obj)
+    causes += cluster_ips(obj)
     causes += _external_ips(spec)
     causes += one_of("spec.type", spec.type, SERVICE_TYPES, needed=True)
     causes += _node_ports(spec)
@@ -225,7 +225,8 @@ def _traffic(spec: Any) -> Causes:
     return causes
 
 
-def _cluster_ips(obj: Service) -> Causes:
+def cluster_ips(obj: Service) -> Causes:
+    """Addresses and families of a Service, as far as they say something about each other."""
     spec = obj.spec
     if spec.type == "ExternalName":
         return []

@@ -295,12 +295,11 @@ async def test_delete_collection(api: Api) -> None:
     assert [item.name for item in left.items] == [f"m{index:02}" for index in range(0, 30, 2)]
 
 
-async def test_services_get_addresses_of_their_own(api: Api) -> None:
-    def service(name: str, **spec: Any) -> Service:
-        return Service(
-            metadata={"name": name, "namespace": "default"}, spec={"ports": [{"port": 80}], **spec}
-        )
+def service(name: str, **spec: Any) -> Service:
+    return Service(metadata={"name": name, "namespace": "default"}, spec={"ports": [{"port": 80}], **spec})
 
+
+async def test_services_get_addresses_of_their_own(api: Api) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(api.create(service(f"s{index}"))) for index in range(20)]
     addresses = [task.result().message.spec.clusterIP for task in tasks]
@@ -312,11 +311,48 @@ async def test_services_get_addresses_of_their_own(api: Api) -> None:
     assert isinstance(taken, errors.Invalid)
     assert "failed to allocate IP 10.96.0.10: provided IP is already allocated" in taken.message
     outside = await refused(api.create(service("outside", clusterIP="192.168.0.1")))
-    assert "The range of valid IPs is 10.96.0.0/16" in outside.message
+    assert "the provided network does not match the current range" in outside.message
+    for edge in ("10.96.0.0", "10.96.255.255"):
+        refusal = await refused(api.create(service("edge", clusterIP=edge)))
+        assert [cause.field for cause in refusal.causes] == ["spec.clusterIPs"]
+        assert (
+            f"failed to allocate IP {edge}: the provided IP ({edge}) is not in the valid range. "
+            "The range of valid IPs is 10.96.0.0/16" in refusal.message
+        )
     headless = await api.create(service("headless", clusterIP="None"))
     assert headless.message.spec.clusterIP == "None"
     kept = await api.patch(Service, "s0", b'{"metadata":{"labels":{"a":"b"}}}')
     assert kept.message.spec.clusterIP == addresses[0]
+
+
+async def test_what_a_service_does_not_get_is_free_at_once(api: Api) -> None:
+    def wish(name: str, **spec: Any) -> Service:
+        ports = [{"port": 80, "nodePort": 30123}]
+        return service(name, **{"type": "NodePort", "clusterIP": "10.96.1.1", "ports": ports, **spec})
+
+    # Invalid, a dry run, a name that is taken, a Service that goes: each leaves nothing behind.
+    await refused(api.create(wish("bad", sessionAffinity="Odd")))
+    await api.create(wish("dry"), dryRun=["All"])
+    await api.create(service("there"))
+    assert isinstance(await refused(api.create(wish("there"))), errors.AlreadyExists)
+    await api.create(wish("first"))
+    await api.delete(Service, "first")
+    await api.create(wish("second"))
+    assert isinstance(await refused(api.create(wish("third"))), errors.Invalid)
+    # So does an update: what it gives back, and what it asked for in vain.
+    moved = wish("second", ports=[{"port": 80, "nodePort": 30124}])
+    await api.update(moved)
+    await api.create(service("third", type="NodePort", ports=[{"port": 80, "nodePort": 30123}]))
+    await refused(api.update(wish("second", sessionAffinity="Odd", ports=[{"port": 80, "nodePort": 30125}])))
+    await api.create(service("fourth", type="NodePort", ports=[{"port": 80, "nodePort": 30125}]))
+
+
+async def test_one_of_many_who_ask_for_an_address_gets_it(api: Api) -> None:
+    wishes = [api.create(service(f"s{index}", clusterIP="10.96.1.1")) for index in range(10)]
+    answers = await asyncio.gather(*wishes, return_exceptions=True)
+    refusals = [answer for answer in answers if isinstance(answer, errors.Invalid)]
+    assert len(refusals) == 9
+    assert all("provided IP is already allocated" in refusal.message for refusal in refusals)
 
 
 async def test_priority_comes_from_a_class_just_made(api: Api) -> None:

@@ -289,12 +289,84 @@ class TestServices:
         return result
 
     def test_families(self) -> None:
-        obj = self.service(clusterIP="10.96.0.1")
-        services.prepare_create(obj)
+        obj = self.service(clusterIP="10.96.0.1", clusterIPs=["10.96.0.1"])
+        assert services.settle_families(obj, None) == []
         assert (list(obj.spec.ipFamilies), obj.spec.ipFamilyPolicy) == (["IPv4"], "SingleStack")
         external = self.service(type="ExternalName")
-        services.prepare_create(external)
+        assert services.settle_families(external, None) == []
         assert not external.spec.ipFamilies
+
+    @pytest.mark.parametrize(
+        ("spec", "families", "policy"),
+        [
+            ({}, ["IPv4"], "SingleStack"),
+            ({"ipFamilyPolicy": "PreferDualStack"}, ["IPv4"], "PreferDualStack"),
+            ({"clusterIP": "None", "selector": {"a": "b"}}, ["IPv4"], "SingleStack"),
+            ({"clusterIP": "None"}, ["IPv4", "IPv6"], "RequireDualStack"),
+            ({"clusterIP": "None", "ipFamilies": ["IPv6"]}, ["IPv6", "IPv4"], "RequireDualStack"),
+            ({"clusterIP": "None", "ipFamilyPolicy": "SingleStack"}, ["IPv4"], "SingleStack"),
+        ],
+    )
+    def test_families_are_filled_in(self, spec: dict[str, Any], families: list[str], policy: str) -> None:
+        if "clusterIP" in spec:
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        obj = self.service(**spec)
+        assert services.settle_families(obj, None) == []
+        assert (list(obj.spec.ipFamilies), obj.spec.ipFamilyPolicy) == (families, policy)
+
+    @pytest.mark.parametrize(
+        ("spec", "field", "detail"),
+        [
+            (
+                {"ipFamilyPolicy": "RequireDualStack"},
+                "spec.ipFamilyPolicy",
+                'Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services',
+            ),
+            (
+                {"ipFamilies": ["IPv6"]},
+                "spec.ipFamilies[0]",
+                'Invalid value: "IPv6": not configured on this cluster',
+            ),
+            (
+                {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]},
+                "spec.ipFamilies[1]",
+                'Invalid value: "IPv6": not configured on this cluster',
+            ),
+            (
+                {"ipFamilies": ["IPv4", "IPv6"]},
+                "spec.ipFamilyPolicy",
+                "Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when "
+                "multiple IP families are specified",
+            ),
+            (
+                {"clusterIP": "fd00::1", "clusterIPs": ["fd00::1"]},
+                "spec.clusterIPs[0]",
+                'Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster',
+            ),
+            (
+                {"ipFamilies": ["IPv7"]},
+                "spec.ipFamilies[0]",
+                'Unsupported value: "IPv7": supported values: "IPv4", "IPv6"',
+            ),
+        ],
+    )
+    def test_families_that_the_cluster_does_not_have(
+        self, spec: dict[str, Any], field: str, detail: str
+    ) -> None:
+        causes = services.settle_families(self.service(**spec), None)
+        assert [(cause.field, cause.message) for cause in causes] == [(field, detail)]
+
+    def test_a_second_family_goes_with_the_policy(self) -> None:
+        old = self.service(clusterIP="None", clusterIPs=["None"])
+        assert services.settle_families(old, None) == []
+        new = copy_of(old)
+        new.spec.ipFamilyPolicy = "SingleStack"
+        assert services.settle_families(new, old) == []
+        assert list(new.spec.ipFamilies) == ["IPv4"]
+        less = copy_of(old)
+        del less.spec.ipFamilies[1:]
+        [cause] = services.settle_families(less, old)
+        assert cause.message.endswith("must be 'SingleStack' to release the secondary IP family")
 
     def test_an_update_keeps_its_address(self) -> None:
         old = self.service(clusterIP="10.96.0.7")
