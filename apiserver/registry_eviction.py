@@ -12,7 +12,7 @@ from typing import Any
 from apiserver.registry_deleting import Deleter, check_delete_options, check_preconditions
 from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject
-from apiserver.registry_options import check_write_options
+from apiserver.registry_options import check_write_options, settle_namespace
 from apiserver.registry_reading import Reader
 from apiserver.registry_writing import Outcome, Writer
 from apiserver.rules import eviction as rules
@@ -51,6 +51,8 @@ class Evictor:
                 several budgets.
         """
         check_write_options(options)
+        eviction = copy_of(eviction)
+        settle_namespace(self._pods, namespace, eviction)
         if eviction.metadata.name != name:
             raise errors.BadRequest("name in URL does not match name in Eviction object")
         asked = rules.delete_options(eviction, options)

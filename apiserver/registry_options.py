@@ -22,6 +22,7 @@ from podyard.api.types import StatusCause, meta_v1
 EXACT = "Exact"
 NOT_OLDER_THAN = "NotOlderThan"
 _META_GROUP = "meta.k8s.io"
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
@@ -259,3 +260,41 @@ def decode_continue(text: str, prefix: str) -> ContinueToken:
 
 def _bad_token(why: str) -> errors.BadRequest:
     return errors.BadRequest(f"invalid continue token: {why}")
+
+
+def settle_namespace(row: Resource, namespace: str, obj: Any) -> str:
+    """The namespace of what a request makes (an object of the row or of its subresource), set in it.
+
+    Raises:
+        BadRequest: the body and the request disagree, or neither names one.
+    """
+    own = obj.metadata.namespace
+    if not row.namespaced:
+        obj.metadata.namespace = ""
+        return ""
+    if namespace and own not in ("", namespace):
+        raise errors.BadRequest(_OTHER_NAMESPACE)
+    if not (namespace or own):
+        raise errors.BadRequest("an empty namespace may not be set during creation")
+    obj.metadata.namespace = namespace or own
+    return namespace or own
+
+
+def check_names(row: Resource, namespace: str, name: str, metadata: Any) -> None:
+    """The body of an update and the path must name the same; a namespace may be left out.
+
+    Raises:
+        BadRequest: they do not.
+
+    Source: EnsureObjectNamespaceMatchesRequestNamespace, then checkName.
+    """
+    if row.namespaced and metadata.namespace not in ("", namespace):
+        raise errors.BadRequest(_OTHER_NAMESPACE)
+    if not metadata.name:
+        raise errors.BadRequest(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if metadata.name != name:
+        raise errors.BadRequest(
+            f"the name of the object ({metadata.name}) does not match the name on the URL ({name})"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from apiserver import patch as patches
-from apiserver.registry_options import check_write_options
+from apiserver.registry_options import check_names, check_write_options
 from apiserver.registry_reading import Reader
 from apiserver.registry_writing import Outcome, Writer
 from podyard.api import codec, errors, validation_apps
@@ -52,8 +52,10 @@ class Scaler:
         """Sets the wanted number.
 
         Raises:
-            ApiError: NotFound, Conflict of a given resourceVersion or uid, negative numbers.
+            ApiError: NotFound, a body that names another, Conflict of a given resourceVersion or uid,
+                negative numbers.
         """
+        check_names(row, namespace, name, scale.metadata)
         return await self._write(row, namespace, name, lambda _: scale, dry_run=list(options.dryRun))
 
     async def patch(
@@ -70,7 +72,9 @@ class Scaler:
 
         def patched(present: Scale) -> Scale:
             value = apply(orjson.loads(codec.encode_json(present, API_VERSION, KIND)))
-            return codec.decode_value(value, Scale).message
+            wanted = codec.decode_value(value, Scale).message
+            check_names(row, namespace, name, wanted.metadata)
+            return wanted
 
         return await self._write(row, namespace, name, patched, dry_run=list(options.dryRun))
 

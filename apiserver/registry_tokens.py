@@ -15,7 +15,7 @@ from apiserver.auth import authn, tokens
 from apiserver.auth.tokens import Bound, Claims, Signer, TokenError, Verifier
 from apiserver.auth.user import UserInfo
 from apiserver.registry_errors import translated
-from apiserver.registry_options import check_write_options
+from apiserver.registry_options import check_write_options, settle_namespace
 from apiserver.registry_reading import Reader
 from apiserver.watchcache import WatchCache
 from podyard.api import codec, errors, meta, resources
@@ -241,17 +241,13 @@ def _check_place(request: TokenRequest, namespace: str, name: str) -> None:
     """Name and namespace in the body must be the path's.
 
     Raises:
-        Invalid: they are others.
+        BadRequest, Invalid: they are others.
     """
-    metadata, causes = request.metadata, []
-    if metadata.name and metadata.name != name:
+    settle_namespace(resources.by_message(ServiceAccount), namespace, request)
+    if request.metadata.name and request.metadata.name != name:
         detail = "must match the service account name if specified"
-        causes = [errors.invalid("metadata.name", metadata.name, detail)]
-    elif metadata.namespace and metadata.namespace != namespace:
-        detail = "must match the service account namespace if specified"
-        causes = [errors.invalid("metadata.namespace", metadata.namespace, detail)]
-    if causes:
-        raise errors.Invalid.of(KIND, name, causes, "authentication.k8s.io")
+        cause = errors.invalid("metadata.name", request.metadata.name, detail)
+        raise errors.Invalid.of(KIND, name, [cause], "authentication.k8s.io")
 
 
 def _expiration_causes(seconds: int) -> list[StatusCause]:

@@ -20,7 +20,7 @@ import orjson
 from apiserver import patch as patches
 from apiserver.registry_errors import translated
 from apiserver.registry_objects import ApiObject, Item, encode_stored
-from apiserver.registry_options import check_write_options, parse_revision
+from apiserver.registry_options import check_names, check_write_options, parse_revision, settle_namespace
 from apiserver.registry_reading import Reader
 from apiserver.registry_view import AddressRefused, ClusterAddresses
 from apiserver.rules import admission, pods, strategy
@@ -101,7 +101,7 @@ class Writer:
         """
         check_write_options(options)
         asked: Any = copy_of(obj)
-        namespace = _settle_namespace(row, namespace, asked)
+        namespace = settle_namespace(row, namespace, asked)
         if asked.metadata.resourceVersion not in ("", "0"):
             # Upstream's quirk: a 500 without reason.
             raise ApiError("resourceVersion should not be set on objects to be created", code=500)
@@ -157,7 +157,7 @@ class Writer:
         """
         check_write_options(options)
         asked: Any = copy_of(obj)
-        _check_names(row, namespace, name, asked.metadata)
+        check_names(row, namespace, name, asked.metadata)
         asked.metadata.namespace = namespace if row.namespaced else ""
         row.defaults(asked)
 
@@ -202,7 +202,7 @@ class Writer:
             decoded = patches.decode(patched, row, field_validation)
             warnings[:] = [*apply.warnings, *decoded.warnings]
             new: Any = decoded.message
-            _check_names(row, namespace, name, new.metadata)
+            check_names(row, namespace, name, new.metadata)
             row.defaults(new)
             return self.updated(row, state, new, subresource)
 
@@ -218,6 +218,8 @@ class Writer:
             ApiError: NotFound, Conflict for a pod that is bound already, gated or being deleted.
         """
         check_write_options(options)
+        binding = copy_of(binding)
+        settle_namespace(row, namespace, binding)
         if binding.metadata.name not in ("", name):
             raise errors.BadRequest("name in URL does not match name in Binding object")
 
@@ -378,43 +380,6 @@ def _is_same(row: Resource, state: ApiObject, message: Any, value: bytes) -> boo
     if len(value) == len(state.value) or abs(len(value) - len(state.value)) > _PRESENCE_BYTES:
         return False
     return codec.encode_json(message, row.api_version, row.kind) == state.view(row).json
-
-
-def _settle_namespace(row: Resource, namespace: str, obj: Any) -> str:
-    """The namespace of a new object, which is set in it.
-
-    Raises:
-        BadRequest: the object and the request disagree, or neither names one.
-    """
-    own = obj.metadata.namespace
-    if not row.namespaced:
-        obj.metadata.namespace = ""
-        return ""
-    if namespace and own not in ("", namespace):
-        raise errors.BadRequest(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    if not (namespace or own):
-        raise errors.BadRequest("an empty namespace may not be set during creation")
-    obj.metadata.namespace = namespace or own
-    return namespace or own
-
-
-def _check_names(row: Resource, namespace: str, name: str, metadata: Any) -> None:
-    """The object and the path must name the same."""
-    if not metadata.name:
-        raise errors.BadRequest(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )
-    if metadata.name != name:
-        raise errors.BadRequest(
-            f"the name of the object ({metadata.name}) does not match the name on the URL ({name})"
-        )
-    if row.namespaced and metadata.namespace not in ("", namespace):
-        raise errors.BadRequest(
-            f"the namespace of the object ({metadata.namespace}) does not match the namespace on the "
-            f"request ({namespace})"
-        )
 
 
 def _check_preconditions(row: Resource, state: ApiObject, new: Any, old: Any) -> None:

@@ -106,7 +106,7 @@ BODIES = [
     Case(
         "another namespace in an update", "PUT", PODS + "/bad", pod(metadata={"name": "bad", "namespace": "other"}),
         400, "BadRequest",
-        "the namespace of the object (other) does not match the namespace on the request (default)",
+        "the namespace of the provided object does not match the namespace sent on the request",
     ),
     Case(
         "a resourceVersion at creation", "POST", PODS, pod(metadata={"name": "bad", "resourceVersion": "7"}), 500, "",

@@ -86,6 +86,86 @@ async def test_every_cause_is_said_at_once(served: Served) -> None:
     assert status["message"].startswith('Pod "Bad!" is invalid: [')
 
 
+_SCALE = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 3}}
+_APPS = "/apis/apps/v1/namespaces/default"
+# Method, path, body but for its metadata, and what a wrong name is answered with.
+_ON_URL = "the name of the object (other) does not match the name on the URL (web)"
+SUBRESOURCES = [
+    (
+        "POST",
+        f"{PODS}/web/eviction",
+        {"apiVersion": "policy/v1", "kind": "Eviction"},
+        (400, "Eviction object"),
+    ),
+    (
+        "POST",
+        f"{PODS}/web/binding",
+        {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n"}},
+        (400, "Binding object"),
+    ),
+    (
+        "POST",
+        "/api/v1/namespaces/default/serviceaccounts/web/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}},
+        (422, "must match the service account name if specified"),
+    ),
+    *(
+        ("PUT", f"{_APPS}/{kind}/web/scale", _SCALE, (400, _ON_URL))
+        for kind in ("deployments", "statefulsets")
+    ),
+    ("PUT", f"{PODS}/web/status", {"apiVersion": "v1", "kind": "Pod"}, (400, _ON_URL)),
+    (
+        "PUT",
+        f"{_APPS}/deployments/web/status",
+        {"apiVersion": "apps/v1", "kind": "Deployment"},
+        (400, _ON_URL),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "wrong"), SUBRESOURCES, ids=[case[1] for case in SUBRESOURCES]
+)
+async def test_the_body_of_a_subresource_names_what_the_path_names(
+    served: Served, method: str, path: str, body: dict[str, Any], wrong: tuple[int, str]
+) -> None:
+    expected = (400, "the namespace of the provided object does not match the namespace sent on the request")
+    for metadata, (code, text) in (
+        ({"name": "web", "namespace": "other"}, expected),
+        ({"name": "other"}, wrong),
+        ({"name": "other", "namespace": "default"}, wrong),
+    ):
+        data = orjson.dumps({**body, "metadata": metadata})
+        async with served.session.request(method, path, data=data, headers={"Content-Type": JSON}) as answer:
+            status = await answer.json()
+        assert (answer.status, status["code"]) == (code, code), status
+        assert text in status["message"]
+
+
+async def test_a_patched_scale_keeps_its_name(served: Served, unique: str) -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+    }
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": unique},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    headers = {"Content-Type": JSON}
+    async with served.session.post(
+        f"{_APPS}/deployments", data=orjson.dumps(made), headers=headers
+    ) as answer:
+        assert answer.status == 201
+    scale = f"{_APPS}/deployments/{unique}/scale"
+    headers = {"Content-Type": MERGE}
+    async with served.session.patch(scale, data=b'{"metadata":{"name":"other"}}', headers=headers) as answer:
+        assert answer.status == 400
+    async with served.session.patch(scale, data=b'{"spec":{"replicas":2}}', headers=headers) as answer:
+        assert (await answer.json())["spec"] == {"replicas": 2}
+
+
 UNKNOWN = 'unknown field "spec.containers[0].imagee"'
 DUPLICATE = 'duplicate field "spec.containers[0].name"'
 ODD = (
