@@ -182,11 +182,17 @@ def new_replicas(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaS
 def shrink_old(
     deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]
 ) -> list[tuple[ReplicaSet, int]]:
-    """Old sets that may shrink now and their sizes: broken pods go first, then what may be missing."""
+    """Old sets that may shrink now and their sizes: broken pods go first, then what may be missing.
+
+    None may while the counts of one of them are older than its size (upstream: an invalid request to
+    scale down): the change of its status comes back here.
+    """
+    if any(0 < entry.spec.replicas < entry.status.availableReplicas for entry in old):
+        return []
     every = [*old, new]
     total = sum(entry.spec.replicas for entry in every)
     minimum = deployment.spec.replicas - max_unavailable(deployment)
-    new_unavailable = new.spec.replicas - new.status.availableReplicas
+    new_unavailable = new.spec.replicas - _lasting(new)
     spare = total - minimum - new_unavailable
     if spare <= 0:
         return []
@@ -194,12 +200,11 @@ def shrink_old(
     ordered = sorted(old, key=lambda entry: (entry.metadata.creationTimestamp.seconds, entry.metadata.name))
     cleaned = 0
     for entry in ordered:
-        broken = entry.spec.replicas - entry.status.availableReplicas
-        count = min(max(spare - cleaned, 0), max(broken, 0))
+        broken = entry.spec.replicas - _lasting(entry)
+        count = min(max(spare - cleaned, 0), broken)
         sizes[entry.metadata.uid] -= count
         cleaned += count
-    available = sum(entry.status.availableReplicas for entry in every)
-    excess = available - minimum
+    excess = sum(_lasting(entry) for entry in every) - minimum
     for entry in ordered:
         count = min(max(excess, 0), sizes[entry.metadata.uid])
         sizes[entry.metadata.uid] -= count
@@ -209,6 +214,11 @@ def shrink_old(
         for entry in ordered
         if sizes[entry.metadata.uid] != entry.spec.replicas
     ]
+
+
+def _lasting(entry: ReplicaSet) -> int:
+    """Available pods that stay; those beyond a set's size are about to go, whatever its status says."""
+    return min(entry.status.availableReplicas, entry.spec.replicas)
 
 
 def is_scaling(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
@@ -231,11 +241,16 @@ def proportional(
     if len(active) <= 1:
         only = active[0] if active else new
         return [] if only is None else [(only, wanted)]
-    if new is not None and new.spec.replicas == wanted == new.status.availableReplicas:
+    if new is not None and _is_saturated(new, wanted):
         return [(entry, 0) for entry in old if entry.spec.replicas]
     if deployment.spec.strategy.type != "RollingUpdate":
         return []
     return _shared_out(deployment, active, wanted)
+
+
+def _is_saturated(new: ReplicaSet, wanted: int) -> bool:
+    sized_for = new.metadata.annotations.get(DESIRED, "")
+    return new.spec.replicas == wanted == new.status.availableReplicas and sized_for == str(wanted)
 
 
 def _shared_out(
