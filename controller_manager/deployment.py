@@ -15,8 +15,19 @@ from controller_manager import rollout
 from controller_manager.podstate import is_active, keys_selecting, owner_reference
 from controller_manager.rollout import REVISION, ReplicaSet
 from podyard.api import codec, meta, selectors
+from podyard.api.quoting import go_quote
 from podyard.api.types import Key, Pod, apps_v1, copy_of
-from podyard.control.actions import Action, Actions, Create, Delete, Emit, Patch, RequeueAfter, Update
+from podyard.control.actions import (
+    Action,
+    Actions,
+    Announced,
+    Create,
+    Delete,
+    Emit,
+    Patch,
+    RequeueAfter,
+    Update,
+)
 from podyard.control.spec import ControllerSpec
 from podyard.control.view import View
 
@@ -40,12 +51,15 @@ def reconcile(view: View, key: Key) -> Actions:
         return _report(deployment, sets, None, view.now_s)
     new = rollout.find_new(deployment, sets)
     old = [entry for entry in sets if new is None or entry.metadata.uid != new.metadata.uid]
+    steps: list[Action] | None
     if deployment.spec.paused or rollout.is_scaling(deployment, sets):
         steps = _scale(deployment, new, old)
     elif deployment.spec.strategy.type == "Recreate":
         steps = _recreate(view, deployment, new, old)
     else:
         steps = _roll(deployment, new, old)
+    if steps is None:
+        return _new_set(view, deployment, sets)
     if not steps and rollout.is_complete(deployment):
         steps = _clean_up(deployment, old)
     return [*steps, *_report(deployment, sets, new, view.now_s)]
@@ -76,11 +90,32 @@ def _claim(view: View, deployment: Deployment) -> tuple[list[ReplicaSet], list[A
 # Steps.
 
 
-def _new_set(deployment: Deployment, old: list[ReplicaSet]) -> list[Action]:
-    """Creates the set of the present template, with as many pods as may start."""
+def _new_set(view: View, deployment: Deployment, old: list[ReplicaSet]) -> list[Action]:
+    """Creates the set of the present template, with as many pods as may start.
+
+    A name that is taken is another's, or of another template: the next hash counts one collision more.
+    """
     made = rollout.build_new(deployment, old)
-    events = _scaled_event(deployment, made, 0, made.spec.replicas) if made.spec.replicas else []
-    return [Create(made, reason=f"new replica set {made.metadata.name}"), *events]
+    name = made.metadata.name
+    if view.get(ReplicaSet, Key(made.metadata.namespace, name)) is not None:
+        bumped = copy_of(deployment)
+        bumped.status.collisionCount += 1
+        return [Update(bumped, subresource="status", reason=f"the name {name} is taken")]
+
+    def refused(error: str) -> Update | None:
+        text = f"Failed to create new replica set {go_quote(name)}: {error}"
+        changed = progress.refused(deployment, text, view.now_s)
+        return Update(changed, subresource="status") if changed is not None else None
+
+    announced = Announced(
+        deployment,
+        "ScalingReplicaSet" if made.spec.replicas else "",
+        f"Scaled up replica set {name} from 0 to {made.spec.replicas}",
+        progress.CREATE_ERROR,
+        'Failed to create new replica set "{name}": {error}',
+    )
+    create = Create(made, reason=f"new replica set {name}", announced=announced, if_refused=refused)
+    return [create, *_report(deployment, [*old, made], made, view.now_s, created=True)]
 
 
 def _sync_new(deployment: Deployment, new: ReplicaSet, old: list[ReplicaSet]) -> list[Action]:
@@ -89,9 +124,10 @@ def _sync_new(deployment: Deployment, new: ReplicaSet, old: list[ReplicaSet]) ->
     return [Update(wanted)] if wanted is not None else []
 
 
-def _roll(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]) -> list[Action]:
+def _roll(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]) -> list[Action] | None:
+    """The next writes; None when the new set must be made first."""
     if new is None:
-        return _new_set(deployment, old)
+        return None
     synced = _sync_new(deployment, new, old)
     if synced:
         return synced
@@ -106,7 +142,8 @@ def _roll(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet])
 
 def _recreate(
     view: View, deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]
-) -> list[Action]:
+) -> list[Action] | None:
+    """As `_roll`."""
     actions: list[Action] = []
     for entry in old:
         if entry.spec.replicas:
@@ -116,7 +153,7 @@ def _recreate(
     if any(_has_pods(view, entry) for entry in old):
         return []
     if new is None:
-        return _new_set(deployment, old)
+        return None
     synced = _sync_new(deployment, new, old)
     if synced:
         return synced
@@ -181,9 +218,14 @@ def _clean_up(deployment: Deployment, old: list[ReplicaSet]) -> list[Action]:
 
 
 def _report(
-    deployment: Deployment, sets: list[ReplicaSet], new: ReplicaSet | None, now_s: float
+    deployment: Deployment,
+    sets: list[ReplicaSet],
+    new: ReplicaSet | None,
+    now_s: float,
+    *,
+    created: bool = False,
 ) -> list[Action]:
-    status = progress.deployment_status(deployment, sets, new, now_s)
+    status = progress.deployment_status(deployment, sets, new, now_s, created=created)
     actions: list[Action] = []
     wanted = copy_of(deployment)
     wanted.status.CopyFrom(status)

@@ -9,18 +9,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller_manager.rollout import ReplicaSet, max_unavailable
-from podyard.api import meta
-from podyard.api.types import apps_v1
+from podyard.api import codec, meta
+from podyard.api.quoting import go_quote
+from podyard.api.types import apps_v1, copy_of
 
 Deployment = apps_v1.Deployment
+CREATE_ERROR = "ReplicaSetCreateError"
+UPDATED = "ReplicaSetUpdated"
 # Upstream's way to say "no deadline".
 NO_DEADLINE_S = 2**31 - 1
 
 
 def deployment_status(
-    deployment: Deployment, sets: Sequence[ReplicaSet], new: ReplicaSet | None, now_s: float
+    deployment: Deployment,
+    sets: Sequence[ReplicaSet],
+    new: ReplicaSet | None,
+    now_s: float,
+    *,
+    created: bool = False,
 ) -> apps_v1.DeploymentStatus:
-    """The status that a deployment should have."""
+    """The status that a deployment should have.
+
+    Args:
+        created: the new set is being made just now.
+    """
     status = apps_v1.DeploymentStatus()
     status.observedGeneration = deployment.metadata.generation
     status.replicas = sum(entry.status.replicas for entry in sets)
@@ -34,8 +46,21 @@ def deployment_status(
         status.collisionCount = deployment.status.collisionCount
     status.conditions.extend(deployment.status.conditions)
     _set_available(deployment, status, now_s)
-    _set_progressing(deployment, status, new, now_s)
+    if created and _has_deadline(deployment):
+        text = f"Created new replica set {go_quote(new.metadata.name if new is not None else '')}"
+        _set(status, "Progressing", "True", "NewReplicaSetCreated", text, now_s=now_s)
+    else:
+        _set_progressing(deployment, status, new, now_s)
     return status
+
+
+def refused(deployment: Deployment, text: str, now_s: float) -> Deployment | None:
+    """The deployment whose status says that its new set can't be made; None when it need not be written."""
+    if not _has_deadline(deployment):
+        return None
+    changed = copy_of(deployment)
+    _set(changed.status, "Progressing", "False", CREATE_ERROR, text, now_s=now_s)
+    return None if codec.same(changed, deployment) else changed
 
 
 def _set_available(deployment: Deployment, status: apps_v1.DeploymentStatus, now_s: float) -> None:
@@ -51,7 +76,6 @@ def _set_progressing(
     deployment: Deployment, status: apps_v1.DeploymentStatus, new: ReplicaSet | None, now_s: float
 ) -> None:
     present = meta.condition(deployment.status.conditions, "Progressing")
-    name = new.metadata.name if new is not None else ""
     if deployment.spec.paused:
         if present is None or present.reason != "DeploymentPaused":
             _set(status, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now_s=now_s)
@@ -62,22 +86,24 @@ def _set_progressing(
     if not _has_deadline(deployment):
         _drop(status, "Progressing")
         return
-    whole = status.replicas == status.updatedReplicas == deployment.spec.replicas
     was_complete = present is not None and present.reason == "NewReplicaSetAvailable"
-    complete = whole and status.availableReplicas == deployment.spec.replicas and new is not None
-    if complete:
-        text = f'ReplicaSet "{name}" has successfully progressed.'
+    if was_complete and status.replicas == status.updatedReplicas:
+        return  # scaling is no rollout
+    subject = f"Deployment {go_quote(deployment.metadata.name)}"
+    if new is not None:
+        subject = f"ReplicaSet {go_quote(new.metadata.name)}"
+    wanted = deployment.spec.replicas
+    whole = status.replicas == status.updatedReplicas == status.availableReplicas == wanted
+    if whole and new is not None:
+        text = f"{subject} has successfully progressed."
         _set(status, "Progressing", "True", "NewReplicaSetAvailable", text, now_s=now_s)
-    elif _advanced(deployment.status, status) or present is None:
-        fresh = present is None and new is None
-        reason = "NewReplicaSetCreated" if fresh else "ReplicaSetUpdated"
-        text = f'Created new replica set "{name}"' if fresh else f'ReplicaSet "{name}" is progressing.'
-        if was_complete or present is None or present.status == "False":
-            _set(status, "Progressing", "True", reason, text, now_s=now_s, moved=True)
-        else:
-            _set(status, "Progressing", "True", reason, text, now_s=now_s)
-    elif not was_complete and present is not None and _overdue(deployment, present, now_s):
-        text = f'ReplicaSet "{name}" has timed out progressing.'
+    elif _advanced(deployment.status, status):
+        _set(status, "Progressing", "True", UPDATED, f"{subject} is progressing.", now_s=now_s)
+    elif present is None and new is not None:
+        text = f"Found new replica set {go_quote(new.metadata.name)}"
+        _set(status, "Progressing", "True", "FoundNewReplicaSet", text, now_s=now_s)
+    elif present is not None and not was_complete and _overdue(deployment, present, now_s):
+        text = f"{subject} has timed out progressing."
         _set(status, "Progressing", "False", "ProgressDeadlineExceeded", text, now_s=now_s)
 
 
@@ -116,17 +142,14 @@ def deadline_s(deployment: Deployment, status: apps_v1.DeploymentStatus) -> floa
     return float(condition.lastUpdateTime.seconds + _deadline(deployment))
 
 
-def _set(
-    status: Any, kind: str, value: str, reason: str, message: str, *, now_s: float, moved: bool = False
-) -> None:
-    """Sets a condition; progress refreshes its update time even when the texts stay."""
+def _set(status: Any, kind: str, value: str, reason: str, message: str, *, now_s: float) -> None:
+    """Sets a condition; one of the same status and reason stands, but progress is new each time."""
     found = meta.condition(status.conditions, kind)
     if found is None:
         found = status.conditions.add(type=kind)
-    same = (found.status, found.reason) == (value, reason)
-    if same and found.message == message and not (kind == "Progressing" and reason == "ReplicaSetUpdated"):
+    if (found.status, found.reason) == (value, reason) and reason != UPDATED:
         return
-    if found.status != value or moved:
+    if found.status != value:
         found.lastTransitionTime.seconds = int(now_s)
     found.status, found.reason, found.message = value, reason, message
     found.lastUpdateTime.seconds = int(now_s)

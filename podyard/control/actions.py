@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from podyard.api.types import Key, Message
 class Announced:
     """Events about an owner when an action of its has succeeded, or was refused for good.
 
-    `{name}` and `{error}` are filled in.
+    `{name}` and `{error}` are filled in. Without a `reason` success is not worth an event.
     """
 
     about: Message
@@ -24,21 +24,26 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
-    """Create an object. That it exists already is no error: a lost answer led to this retry."""
-
-    obj: Message
-    reason: str = ""
-    announced: Announced | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Update:
     """Replace an object as read; `Conflict` requeues the key."""
 
     obj: Message
     subresource: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object. That its name is taken means that the view was old: the key is decided on again.
+
+    Attributes:
+        if_refused: from the error's text, what to write when it is refused for good; None for nothing.
+    """
+
+    obj: Message
+    reason: str = ""
+    announced: Announced | None = None
+    if_refused: Callable[[str], Update | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

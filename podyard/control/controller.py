@@ -60,6 +60,12 @@ def owner_index(obj: Any) -> tuple[str, ...]:
     return tuple(owner.uid for owner in obj.metadata.ownerReferences if owner.controller)
 
 
+def _is_final(error: ApiError) -> bool:
+    """Whether a failure is worth telling: neither mended by a retry nor the end of a whole namespace."""
+    ending = any(cause.reason == errors.CAUSE_NAMESPACE_TERMINATING for cause in error.causes)
+    return not error.retryable and not ending
+
+
 class Controller:
     """Runs one controller.
 
@@ -270,7 +276,8 @@ class Controller:
                         pass  # done above
                     case _:
                         assert_never(action)
-        except errors.Conflict:
+        except (errors.Conflict, errors.AlreadyExists) as error:
+            self._logger.debug("decided on an old view", key=str(key), error=error.message)
             outcome.conflict = True
         finally:
             if outcome.written or outcome.deleted or outcome.uncertain:
@@ -324,13 +331,25 @@ class Controller:
         try:
             made: Any = await self._creator.create(obj, outcome.uncertain)
         except errors.AlreadyExists:
-            self._logger.debug("exists already", kind=type(obj).DESCRIPTOR.name, name=obj.metadata.name)
-            return None
+            raise
         except ApiError as error:
             self._announce(action.announced, obj.metadata.name, error)
+            await self._write_refusal(action, error, outcome)
             raise
         self._announce(action.announced, made.metadata.name, None)
         return made
+
+    async def _write_refusal(self, action: Create, error: ApiError, outcome: Outcome) -> None:
+        if action.if_refused is None or not _is_final(error):
+            return
+        update = action.if_refused(error.message)
+        if update is None:
+            return
+        try:
+            await self._write(update, outcome)
+        except ApiError as failed:
+            # The refusal itself is the bigger trouble, and is tried again.
+            self._logger.debug("refusal not written", error=failed.message)
 
     async def _patch(self, action: Patch) -> Any:
         try:
@@ -367,10 +386,12 @@ class Controller:
         self._announce(action.announced, action.key.name, None)
 
     def _announce(self, announced: Announced | None, name: str, error: ApiError | None) -> None:
-        """Records what became of an action; failures that a retry may mend are not worth an event."""
-        if announced is None or (error is not None and error.retryable):
+        """Records what became of an action, if it is final."""
+        if announced is None or (error is not None and not _is_final(error)):
             return
         if error is None:
+            if not announced.reason:
+                return
             self._event(announced.about, "Normal", announced.reason, announced.message.format(name=name))
             return
         text = announced.failed_message.format(name=name, error=error.message)

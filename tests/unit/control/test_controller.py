@@ -10,13 +10,13 @@ import pytest
 
 from apiserver.core import ApiCore
 from apiserver.store.memory import MemoryStore
-from podyard.api.types import ConfigMap, Key, Namespace, copy_of
+from podyard.api.types import ConfigMap, Event, Key, Namespace, copy_of
 from podyard.base import clock, ids
 from podyard.base.run import Background
 from podyard.client.client import Client
 from podyard.client.informer import InformerSet
 from podyard.client.recorder import Recorder
-from podyard.control.actions import Create, Delete, RequeueAfter, Update
+from podyard.control.actions import Announced, Create, Delete, RequeueAfter, Update
 from podyard.control.controller import Controller
 from podyard.control.spec import ControllerSpec
 from podyard.testing.faults import Link
@@ -37,8 +37,10 @@ class Setting:
     async def run(self, spec: ControllerSpec) -> asyncio.Task:
         client = Client(self.core.transport("controller", "system:masters", gate=self.link.gate))
         informers = InformerSet(client)
-        controller = Controller(spec, client, informers, Recorder(client, "test"))
+        recorder = Recorder(client, "test")
+        controller = Controller(spec, client, informers, recorder)
         self.background.start(informers.run())
+        self.background.start(recorder.run())
         return self.background.start(controller.run())
 
     async def configs(self) -> list[ConfigMap]:
@@ -166,6 +168,78 @@ async def test_a_conflict_is_decided_again_on_what_is_there_now():
     assert namespace.metadata.labels["done"] == "yes"
     assert len(tries) == 2
     assert tries[1] - tries[0] < 0.1
+
+
+@pytest.mark.virtual
+async def test_a_taken_name_is_decided_again_on_who_has_it():
+    """The view that led to the create was old: the one that has the name may be a stranger."""
+    async with setting() as made:
+        await made.admin.create(ConfigMap(metadata={"name": "wanted", "namespace": "team"}))
+        looks = []
+
+        def reconcile(view, key):
+            if key != TEAM or view.get(Namespace, key) is None:
+                return []
+            present = {obj.metadata.name for obj in view.list(ConfigMap, "team")}
+            looks.append("wanted" in present)
+            if "other" in present:
+                return []
+            # As if the first look had come before the watch told of it.
+            name = "other" if len(looks) > 1 and "wanted" in present else "wanted"
+            return [Create(ConfigMap(metadata={"name": name, "namespace": "team"}))]
+
+        await made.run(
+            ControllerSpec(name="names", for_=Namespace, reconcile=reconcile, reads=(ConfigMap,), workers=1)
+        )
+        await clock.sleep(5)
+        await made.admin.get(ConfigMap, "other", "team")
+    assert len(looks) == 2
+
+
+REFUSALS = [
+    # (name of the object that is asked for, namespace, whether it is told)
+    ("Not_A_Name", "team", True),
+    ("fine", "ending", False),
+    ("fine", "team", False),
+]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("name", "namespace", "told"), REFUSALS)
+async def test_a_create_refused_for_good_is_written_down_and_announced(name, namespace, told):
+    async with setting() as made:
+        ending = Namespace(metadata={"name": "ending", "finalizers": ["example.com/stay"]})
+        await made.admin.create(ending)
+        await made.admin.delete(Namespace, "ending")
+
+        def reconcile(view, key):
+            parent = view.get(Namespace, key)
+            if key != TEAM or parent is None or view.list(ConfigMap, namespace):
+                return []
+
+            def refused(error: str) -> Update | None:
+                changed = copy_of(parent)
+                changed.metadata.annotations["refused"] = error
+                return None if parent.metadata.annotations else Update(changed)
+
+            announced = Announced(parent, "Made", "{name}", "NotMade", "no {name}: {error}")
+            wanted = ConfigMap(metadata={"name": name, "namespace": namespace})
+            return [Create(wanted, announced=announced, if_refused=refused)]
+
+        await made.run(
+            ControllerSpec(name="refused", for_=Namespace, reconcile=reconcile, reads=(ConfigMap,))
+        )
+        await clock.sleep(30)
+        team = await made.admin.get(Namespace, "team")
+        events = {event.reason: event for event in (await made.admin.list(Event)).items}
+    assert ("refused" in team.metadata.annotations) == told
+    assert ("NotMade" in events) == told
+    assert ("Made" in events) == (not told and namespace == "team")
+    if told:
+        text = team.metadata.annotations["refused"]
+        assert text.startswith(f'ConfigMap "{name}" is invalid: metadata.name: ')
+        assert events["NotMade"].message == f"no {name}: {text}"
+        assert events["NotMade"].type == "Warning"
 
 
 @pytest.mark.virtual
