@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podyard.api import errors, resources
+from podyard.api.quoting import go_quote
 from podyard.api.resources import Resource
 from podyard.api.types import Key, Message
-from podyard.control.actions import Action, Actions, Delete, Patch
+from podyard.control.actions import Action, Actions, Delete, Emit, Patch
 from podyard.control.spec import ControllerSpec
 from podyard.control.view import View
 
@@ -25,6 +26,7 @@ ORPHAN = "orphan"
 # Upstream: concurrent-gc-syncs.
 WORKERS = 20
 _INDEX = "owners"
+_UIDS = "uids"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -39,6 +41,10 @@ def collected() -> tuple[Resource, ...]:
 
 def owners_index(obj: Any) -> tuple[str, ...]:
     return tuple(reference.uid for reference in obj.metadata.ownerReferences)
+
+
+def uid_index(obj: Any) -> tuple[str, ...]:
+    return (obj.metadata.uid,)
 
 
 def _owner_row(reference: Any) -> Resource | None:
@@ -69,6 +75,8 @@ async def gather(client: Any, view: View, key: Key, row: Resource) -> dict[str, 
         if owner_row is None:
             found[reference.uid] = True  # of a kind that is not served here: not ours to judge
             continue
+        if owner_row.namespaced and not row.namespaced:
+            continue  # there is no namespace to ask about: such an object is not judged
         owner_key = _owner_key(owner_row, reference, key.namespace)
         cached: Any = view.get(owner_row.storage_row.message, owner_key)
         if cached is not None and cached.metadata.uid == reference.uid:
@@ -109,16 +117,21 @@ def _dependents(view: View, uid: str, rows: Iterable[Resource]) -> list[tuple[Re
 def _wait_for_dependents(
     view: View, row: Resource, key: Key, obj: Any, rows: Iterable[Resource]
 ) -> list[Action]:
+    """The finalizer goes when nothing blocks; what happens to a dependent is decided by its own key."""
     uid = obj.metadata.uid
-    dependents = _dependents(view, uid, rows)
-    actions: list[Action] = []
-    blocking = False
-    for other_row, other in dependents:
-        blocks = any(ref.uid == uid and ref.blockOwnerDeletion for ref in other.metadata.ownerReferences)
-        blocking = blocking or blocks
-        if not other.metadata.HasField("deletionTimestamp"):
-            actions.append(_delete(other_row, other, "Foreground"))
-    return actions if blocking else [*actions, _without_finalizer(row, key, obj, FOREGROUND)]
+    if any(uid in _blocked(other) for _, other in _dependents(view, uid, rows)):
+        return []
+    return [_without_finalizer(row, key, obj, FOREGROUND)]
+
+
+def _blocked(obj: Any) -> set[str]:
+    """Owners that wait for this object."""
+    return {reference.uid for reference in obj.metadata.ownerReferences if reference.blockOwnerDeletion}
+
+
+def _waits(obj: Any) -> bool:
+    """Is deleted in the foreground."""
+    return obj.metadata.HasField("deletionTimestamp") and FOREGROUND in obj.metadata.finalizers
 
 
 def _let_go(view: View, row: Resource, key: Key, obj: Any, rows: Iterable[Resource]) -> list[Action]:
@@ -133,26 +146,52 @@ def _as_dependent(view: View, row: Resource, key: Key, obj: Any, rows: Iterable[
     solid: list[str] = []
     gone: list[str] = []
     waiting: list[str] = []
+    events: list[Action] = []
     for reference in obj.metadata.ownerReferences:
         owner_row = _owner_row(reference)
         owner: Any = None
         if owner_row is not None:
+            if owner_row.namespaced and not row.namespaced:
+                # Nobody can tell whether that owner is there: such an object is never collected.
+                return _misplaced(view, obj, rows)
             owner = view.get(owner_row.storage_row.message, _owner_key(owner_row, reference, key.namespace))
         if owner is None or owner.metadata.uid != reference.uid:
             (solid if live.get(reference.uid, True) else gone).append(reference.uid)
-        elif FOREGROUND in owner.metadata.finalizers and owner.metadata.HasField("deletionTimestamp"):
+            events = events or _misplaced(view, obj, rows)
+        elif _waits(owner):
             waiting.append(reference.uid)
         else:
             solid.append(reference.uid)
     if solid:
-        return [_without_owners(row, obj, gone + waiting)] if gone or waiting else []
-    if waiting:
-        return [
-            _delete(row, obj, "Foreground" if _dependents(view, obj.metadata.uid, rows) else "Background")
-        ]
+        return [_without_owners(row, obj, gone + waiting), *events] if gone or waiting else events
+    dependents = _dependents(view, obj.metadata.uid, rows) if waiting else []
+    if dependents:
+        if _blocked(obj) and any(_waits(other) for _, other in dependents):
+            # Perhaps its owner and its dependent are one: nobody may wait for it, else all do for ever.
+            return [_unblocked(row, obj), *events]
+        return [_delete(row, obj, "Foreground"), *events]
     policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}
     chosen = next((policy[name] for name in obj.metadata.finalizers if name in policy), "Background")
-    return [_delete(row, obj, chosen)]
+    return [_delete(row, obj, chosen), *events]
+
+
+def _misplaced(view: View, obj: Any, rows: Iterable[Resource]) -> list[Action]:
+    """Says of each owner that it is in another namespace."""
+    rows = tuple(rows)
+    space = obj.metadata.namespace
+    events: list[Action] = []
+    for reference in obj.metadata.ownerReferences:
+        named: list[Any] = [
+            owner for row in rows for owner in view.by_index(row.message, _UIDS, reference.uid)
+        ]
+        if all(owner.metadata.namespace in ("", space) for owner in named):
+            continue
+        text = (
+            f"ownerRef [{reference.apiVersion}/{reference.kind}, namespace: {space}, "
+            f"name: {reference.name}, uid: {reference.uid}] does not exist in namespace {go_quote(space)}"
+        )
+        events.append(Emit(obj, "Warning", "OwnerRefInvalidNamespace", text))
+    return events
 
 
 def _key_of(obj: Any) -> Key:
@@ -182,6 +221,12 @@ def _without_owners(row: Resource, obj: Any, uids: list[str]) -> Patch:
     return Patch(row.message, _key_of(obj), body, patch_type=_STRATEGIC)
 
 
+def _unblocked(row: Resource, obj: Any) -> Patch:
+    references = [{"uid": uid, "blockOwnerDeletion": False} for uid in sorted(_blocked(obj))]
+    body = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": references}}
+    return Patch(row.message, _key_of(obj), body, patch_type=_STRATEGIC)
+
+
 def _keys(old: Any, new: Any, view: View, rows: Mapping[type[Message], Resource]) -> list[Key]:
     """Which objects a change concerns: the changed one, its dependents, its owners."""
     obj = new if new is not None else old
@@ -192,21 +237,25 @@ def _keys(old: Any, new: Any, view: View, rows: Mapping[type[Message], Resource]
     if new is None or _begins_foreground(old, new):
         dependents = _dependents(view, obj.metadata.uid, rows.values())
         found += [key_for(other, _key_of(dependent)) for other, dependent in dependents]
-    before = old.metadata.ownerReferences if old is not None else ()
-    if new is None or len(new.metadata.ownerReferences) < len(before):
-        # A dependent went, or let go: its owner may be waiting for that.
-        for reference in before:
-            owner_row = _owner_row(reference)
-            if owner_row is not None and owner_row.storage_row.message in rows:
-                owner_key = _owner_key(owner_row, reference, obj.metadata.namespace)
-                found.append(key_for(owner_row.storage_row, owner_key))
+    for reference in old.metadata.ownerReferences if old is not None else ():
+        if not _holds_less(reference.uid, old, new):
+            continue
+        owner_row = _owner_row(reference)
+        if owner_row is not None and owner_row.storage_row.message in rows:
+            owner_key = _owner_key(owner_row, reference, obj.metadata.namespace)
+            found.append(key_for(owner_row.storage_row, owner_key))
     return found
 
 
+def _holds_less(uid: str, old: Any, new: Any) -> bool:
+    """Whether a dependent went, let go of an owner or blocks it no more: the owner may wait for that."""
+    if new is None or uid not in owners_index(new):
+        return True
+    return uid in _blocked(old) and uid not in _blocked(new)
+
+
 def _begins_foreground(old: Any, new: Any) -> bool:
-    if not new.metadata.HasField("deletionTimestamp") or FOREGROUND not in new.metadata.finalizers:
-        return False
-    return old is None or not old.metadata.HasField("deletionTimestamp")
+    return _waits(new) and (old is None or not old.metadata.HasField("deletionTimestamp"))
 
 
 def controller() -> ControllerSpec:
@@ -231,7 +280,7 @@ def controller() -> ControllerSpec:
         for_=rows[0].message,
         own_keys=False,
         maps=dict.fromkeys(by_message, keys),
-        indexes={kind: {_INDEX: owners_index} for kind in by_message},
+        indexes={kind: {_INDEX: owners_index, _UIDS: uid_index} for kind in by_message},
         gather=gather_named,
         reconcile=reconcile_named,
         reporter="garbage-collector-controller",
