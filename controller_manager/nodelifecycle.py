@@ -38,14 +38,34 @@ _TAINTS = {
 _MANAGED = frozenset({*_TAINTS.values(), UNSCHEDULABLE})
 
 
-def reconcile(view: View, key: Key, *, grace_s: float) -> Actions:
+def reconcile(view: View, key: Key, *, grace_s: float, known: dict[Key, Node]) -> Actions:
     """One node.
+
+    Args:
+        known: nodes that this process has met; kept up to date here. It greets and dismisses each once.
 
     Returns:
         The status write when heartbeats were lost, else the taint Update when taints are off, the
         patches of its pods while it is not ready, and a RequeueAfter for the end of the grace.
     """
     node = view.get(Node, key)
+    return [*_met(known, key, node), *_looked_after(view, key, node, grace_s)]
+
+
+def _met(known: dict[Key, Node], key: Key, node: Node | None) -> list[Action]:
+    before = known.pop(key, None)
+    if node is not None:
+        known[key] = node
+    if (before is None) == (node is None):
+        return []
+    about, reason, text = node, "RegisteredNode", f"Registered Node {key.name} in Controller"
+    if node is None:
+        about, reason, text = before, "RemovingNode", f"Removing Node {key.name} from Controller"
+    assert about is not None
+    return [Emit(about, "Normal", reason, f"Node {key.name} event: {text}")]
+
+
+def _looked_after(view: View, key: Key, node: Node | None, grace_s: float) -> list[Action]:
     if node is None or node.metadata.HasField("deletionTimestamp"):
         return []
     left_s = heartbeat_at_s(view, key) + grace_s - view.now_s
@@ -148,13 +168,14 @@ def _node_of_lease(old: Any, new: Any, view: View) -> list[Key]:
 
 
 def controller(grace_s: float = GRACE_S) -> ControllerSpec:
+    known: dict[Key, Node] = {}
     return ControllerSpec(
         name="node-lifecycle-controller",
         for_=Node,
         maps={Lease: _node_of_lease},
         reads=(Pod,),
         indexes={Pod: {"node": node_index}},
-        reconcile=lambda view, key: reconcile(view, key, grace_s=grace_s),
+        reconcile=lambda view, key: reconcile(view, key, grace_s=grace_s, known=known),
         reporter="node-controller",
         workers=4,
     )

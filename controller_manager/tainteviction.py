@@ -14,7 +14,7 @@ from controller_manager.podstate import node_index
 from podyard.api import meta, times
 from podyard.api.tolerations import tolerates
 from podyard.api.types import Key, Node, Pod, Taint
-from podyard.control.actions import Actions, Announced, Delete, Patch, RequeueAfter
+from podyard.control.actions import Actions, Announced, Delete, Emit, Patch, RequeueAfter
 from podyard.control.spec import ControllerSpec
 from podyard.control.view import View
 
@@ -24,10 +24,21 @@ MESSAGE = "Taint manager: deleting due to NoExecute taint"
 
 
 class Sightings:
-    """When taints without a time of their own were first seen, by node and taint."""
+    """What this process remembers: when it first saw taints without a time, and whom it means to evict."""
 
     def __init__(self) -> None:
+        # By node's uid, by taint's key and value.
         self._seen: dict[str, dict[tuple[str, str], float]] = {}
+        # Pods with a deadline ahead, by key: their uids.
+        self._planned: dict[Key, str] = {}
+
+    def plan(self, key: Key, uid: str) -> None:
+        """A pod is to go at a later time."""
+        self._planned[key] = uid
+
+    def drop(self, key: Key) -> str:
+        """A pod is no longer to go later; answers its uid, empty when it was not to go."""
+        return self._planned.pop(key, "")
 
     def note(self, node: Node, now_s: float) -> None:
         """Remembers new taints, forgets those that are gone."""
@@ -54,20 +65,27 @@ def reconcile(view: View, key: Key, sightings: Sightings) -> Actions:
 
     Returns:
         The condition and then the Delete when a deadline has passed, one RequeueAfter when it lies
-        ahead, nothing when every taint is tolerated for ever.
+        ahead, an event when it lay ahead and is called off, nothing when every taint is tolerated
+        for ever.
     """
     pod = view.get(Pod, key)
     if pod is None or not pod.spec.nodeName or pod.metadata.HasField("deletionTimestamp"):
+        sightings.drop(key)
         return []
     node = view.get(Node, Key("", pod.spec.nodeName))
     if node is None:
         return []
     due_s = eviction_due_s(pod, node, lambda taint: sightings.since_s(node, taint, view.now_s))
-    if due_s is None:
-        return []
-    if due_s > view.now_s:
+    if due_s is not None and due_s > view.now_s:
+        sightings.plan(key, pod.metadata.uid)
         return [RequeueAfter(due_s - view.now_s)]
-    return _evict(pod, key, view.now_s)
+    planned = sightings.drop(key)
+    if due_s is not None:
+        return _evict(pod, key, view.now_s)
+    if planned != pod.metadata.uid:
+        return []
+    text = f"Cancelling deletion of Pod {key.namespace}/{key.name}"
+    return [Emit(pod, "Normal", "TaintManagerEviction", text)]
 
 
 def eviction_due_s(pod: Pod, node: Node, first_seen_s: Callable[[Taint], float]) -> float | None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from controller_manager import namespace, nodeipam, nodelifecycle, podgc, rootca, serviceaccount
+from controller_manager import (
+    namespace,
+    nodeipam,
+    nodelifecycle,
+    podgc,
+    rootca,
+    serviceaccount,
+    tainteviction,
+)
 from controller_manager.table import controllers
 from podyard.api import errors
 from podyard.api.types import ConfigMap, Key, Lease, Namespace, Node, Pod, ServiceAccount
@@ -93,7 +101,7 @@ def test_a_full_range_is_said_so():
 
 
 def lifecycle(seen, key):
-    actions = nodelifecycle.reconcile(seen, key, grace_s=50.0)
+    actions = nodelifecycle.reconcile(seen, key, grace_s=50.0, known={key: node(key.name)})
     return [action for action in actions if not isinstance(action, RequeueAfter)]
 
 
@@ -258,3 +266,76 @@ def test_every_controller_is_in_the_table():
     names = [spec.name for spec in specs]
     assert len(set(names)) == len(names)
     assert all(callable(spec.reconcile) for spec in specs)
+
+
+# Nodes that come and go.
+
+
+def greeted(known, *nodes) -> list[tuple[str, str]]:
+    actions = nodelifecycle.reconcile(view(nodes=nodes), Key("", "a"), grace_s=50.0, known=known)
+    emitted = [action for action in actions if isinstance(action, Emit)]
+    assert all(action.about.metadata.name == "a" for action in emitted)
+    return [(action.reason, action.message) for action in emitted]
+
+
+def test_a_node_is_greeted_once_and_dismissed_once():
+    known = {}
+    arrived = [("RegisteredNode", "Node a event: Registered Node a in Controller")]
+    assert greeted(known, node("a", Ready="True")) == arrived
+    assert greeted(known, node("a", Ready="True")) == []
+    assert greeted(known) == [("RemovingNode", "Node a event: Removing Node a from Controller")]
+    assert greeted(known) == []
+    assert greeted(known, node("a")) == arrived
+    assert len(known) == 1
+
+
+# Evictions called off.
+
+TAINT = {"key": "maintenance", "effect": "NoExecute", "timeAdded": {"seconds": int(NOW_S)}}
+CALLED_OFF = ["Cancelling deletion of Pod default/p"]
+
+
+def tolerant(seconds: int | None = 60) -> Pod:
+    toleration = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}
+    made = pod("p", node="a")
+    made.spec.tolerations.add(**toleration, **({} if seconds is None else {"tolerationSeconds": seconds}))
+    return made
+
+
+def told(sightings, *pods, taints=(TAINT,), nodes=None) -> list[str]:
+    there = [node("a", taints=taints)] if nodes is None else nodes
+    actions = tainteviction.reconcile(view(pods=pods, nodes=there), Key("default", "p"), sightings)
+    return [action.message for action in actions if isinstance(action, Emit)]
+
+
+@pytest.mark.parametrize(
+    ("then", "taints", "expected"),
+    [
+        (tolerant(), (), CALLED_OFF),
+        (tolerant(), ({**TAINT, "effect": "NoSchedule"},), CALLED_OFF),
+        (tolerant(None), (TAINT,), CALLED_OFF),
+        (tolerant(), (TAINT,), []),  # still to go
+        (tolerant(0), (TAINT,), []),  # goes now
+        (pod("p", node="a", ending=True), (), []),  # goes anyway
+    ],
+)
+def test_an_eviction_that_lay_ahead_is_called_off_aloud_and_once(then, taints, expected):
+    sightings = tainteviction.Sightings()
+    assert told(sightings, tolerant()) == []
+    assert told(sightings, then, taints=taints) == expected
+    assert told(sightings, then, taints=taints) == []
+
+
+def test_nothing_is_called_off_that_was_not_planned_for_this_very_pod():
+    sightings = tainteviction.Sightings()
+    assert told(sightings, tolerant(), taints=()) == []
+    told(sightings, tolerant())
+    other = tolerant()
+    other.metadata.uid = "another"
+    assert told(sightings, other, taints=()) == []
+    told(sightings, tolerant())
+    assert told(sightings) == []  # gone
+    assert told(sightings, tolerant(), taints=()) == []
+    told(sightings, tolerant())
+    assert told(sightings, tolerant(), nodes=[]) == []
+    assert told(sightings, tolerant(), taints=()) == CALLED_OFF
