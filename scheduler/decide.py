@@ -14,6 +14,8 @@ from scheduler.cache import Cache, NodeState
 from scheduler.framework import Filter, Plugin, Refusal
 from scheduler.pods import Subject
 
+# What upstream's DynamicResources says, asked before preemption, of a pod without resource claims.
+_NO_CLAIMS = "no new claims to deallocate"
 _MIN_FEASIBLE = 100
 _MIN_PERCENTAGE = 5
 
@@ -130,7 +132,7 @@ def message(count: int, refusals: Counter[str], helpless: int) -> str:
     if not count:
         return "no nodes available to schedule pods"
     listed = ", ".join(sorted(f"{number} {reason}" for reason, number in refusals.items()))
-    return f"0/{count} nodes are available: {listed}. {preemption_text(count, helpless)}"
+    return f"0/{count} nodes are available: {listed}. {_NO_CLAIMS}, {preemption_text(count, helpless)}"
 
 
 def preemption_text(count: int, helpless: int) -> str:

@@ -93,7 +93,7 @@ def test_pods_that_must_be_apart_are_and_one_too_many_waits_for_a_place(space: S
     space.apply(pod("late", "apart", **apart))
     text = (
         f"0/{count} nodes are available: {count} node(s) didn't match pod anti-affinity rules. "
-        f"preemption: 0/{count} nodes are available: "
+        f"no new claims to deallocate, preemption: 0/{count} nodes are available: "
         f"{count} No preemption victims found for incoming pod."
     )
     assert space.refusal("late") == text

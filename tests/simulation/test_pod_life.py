@@ -77,7 +77,8 @@ def test_a_pod_that_fits_nowhere_waits_and_goes_when_a_node_comes():
     assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
     assert condition.message == (
         "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. "
-        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+        "no new claims to deallocate, preemption: 0/2 nodes are available: "
+        "2 Preemption is not helpful for scheduling."
     )
     assert bound.spec.nodeName == "node-2"
 

@@ -46,9 +46,9 @@ def test_what_is_said_of_a_node_that_does_not_fit(subject, reason, helpful):
         if helpful
         else "Preemption is not helpful for scheduling"
     )
-    assert (
-        answer.message
-        == f"0/1 nodes are available: 1 {reason}. preemption: 0/1 nodes are available: 1 {hint}."
+    assert answer.message == (
+        f"0/1 nodes are available: 1 {reason}. "
+        f"no new claims to deallocate, preemption: 0/1 nodes are available: 1 {hint}."
     )
 
 

@@ -44,7 +44,8 @@ def test_no_two_of_a_set_share_a_node_and_the_text_is_upstreams():
     answer = result(apart("three"), cache)
     assert answer == Unschedulable(
         "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules. "
-        "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+        "no new claims to deallocate, preemption: 0/2 nodes are available: "
+        "2 No preemption victims found for incoming pod.",
         frozenset({"InterPodAffinity"}),
     )
     cache.remove_pod("one")
@@ -72,7 +73,8 @@ def test_affinity_needs_the_other_pod_and_preemption_cannot_help():
     answer = result(beside(CACHE), cluster(node("a")))
     assert answer.message == (
         "0/1 nodes are available: 1 node(s) didn't match pod affinity rules. "
-        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        "no new claims to deallocate, preemption: 0/1 nodes are available: "
+        "1 Preemption is not helpful for scheduling."
     )
 
 

@@ -67,7 +67,8 @@ def test_constraints_that_conflict_leave_nothing_and_the_text_is_upstreams():
     answer = result(spread("new", constraint(), constraint(HOSTNAME)), cluster(*there, pods=pods))
     assert answer == Unschedulable(
         "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints. "
-        "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
+        "no new claims to deallocate, preemption: 0/3 nodes are available: "
+        "3 No preemption victims found for incoming pod.",
         frozenset({"PodTopologySpread"}),
     )
 
@@ -76,7 +77,7 @@ def test_a_node_without_the_label_is_never_allowed_and_preemption_cannot_help():
     answer = result(spread("new", constraint()), cluster(node("a")))
     assert answer.message == (
         "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints "
-        "(missing required label). preemption: 0/1 nodes are available: "
+        "(missing required label). no new claims to deallocate, preemption: 0/1 nodes are available: "
         "1 Preemption is not helpful for scheduling."
     )
 
