@@ -7,11 +7,16 @@ from typing import Any
 
 import orjson
 
+# A map or list of Go that is nil and not just empty.
+NIL = object()
+
 
 def shown(value: Any) -> str:
     """A bad value as upstream prints it: numbers and bools bare, strings quoted, all else JSON."""
     if value is None:
         return '"null"'
+    if value is NIL:
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

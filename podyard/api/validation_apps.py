@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from podyard.api import names, selectors
+from podyard.api import codec, names, selectors
 from podyard.api.errors import forbidden, invalid, not_supported, required
+from podyard.api.quoting import NIL
 from podyard.api.types import IntOrString, PodTemplateSpec, apps_v1, autoscaling_v1
 from podyard.api.validation_meta import (
     IMMUTABLE,
@@ -31,8 +32,7 @@ def deployment(obj: apps_v1.Deployment) -> Causes:
     causes = object_meta(obj.metadata, namespaced=True, name_problems=names.dns_subdomain_problems)
     spec = obj.spec
     causes += non_negative("spec.replicas", spec.replicas)
-    causes += _selector(spec)
-    causes += _template(spec.template, spec)
+    causes += _selector_and_template(spec)
     causes += _strategy(spec.strategy)
     causes += non_negative("spec.minReadySeconds", spec.minReadySeconds)
     if spec.HasField("revisionHistoryLimit"):
@@ -48,7 +48,7 @@ def deployment(obj: apps_v1.Deployment) -> Causes:
 
 def deployment_update(new: apps_v1.Deployment, old: apps_v1.Deployment) -> Causes:
     """An update: the selector stays."""
-    return object_meta_update(new.metadata, old.metadata) + selector_stays(new, old) + deployment(new)
+    return object_meta_update(new.metadata, old.metadata) + deployment(new) + selector_stays(new, old)
 
 
 def deployment_status_update(new: apps_v1.Deployment, old: apps_v1.Deployment) -> Causes:
@@ -81,12 +81,12 @@ def replica_set(obj: apps_v1.ReplicaSet) -> Causes:
     causes = object_meta(obj.metadata, namespaced=True, name_problems=names.dns_subdomain_problems)
     causes += non_negative("spec.replicas", obj.spec.replicas)
     causes += non_negative("spec.minReadySeconds", obj.spec.minReadySeconds)
-    return causes + _selector(obj.spec) + _template(obj.spec.template, obj.spec)
+    return causes + _selector_and_template(obj.spec)
 
 
 def replica_set_update(new: apps_v1.ReplicaSet, old: apps_v1.ReplicaSet) -> Causes:
     """An update: the selector stays."""
-    return object_meta_update(new.metadata, old.metadata) + selector_stays(new, old) + replica_set(new)
+    return object_meta_update(new.metadata, old.metadata) + replica_set(new) + selector_stays(new, old)
 
 
 def replica_set_status_update(new: apps_v1.ReplicaSet, old: apps_v1.ReplicaSet) -> Causes:
@@ -103,12 +103,25 @@ def scale(obj: autoscaling_v1.Scale) -> Causes:
     return non_negative("spec.replicas", obj.spec.replicas)
 
 
-def _selector(spec: Any) -> Causes:
-    if not spec.HasField("selector"):
-        return [required("spec.selector")]
-    causes = label_selector(spec.selector, "spec.selector")
-    if not spec.selector.matchLabels and not spec.selector.matchExpressions:
-        causes.append(invalid("spec.selector", {}, "empty selector is invalid for deployment"))
+def selector_and_template(spec: Any, kind: str, *, unparsable: str = "invalid label selector") -> Causes:
+    """A workload's selector, and its template where the selector can be read.
+
+    Args:
+        kind: as the errors call it.
+        unparsable: what is said of a selector that cannot be.
+    """
+    path = "spec.selector"
+    causes = selector_given(spec.selector, kind) if spec.HasField("selector") else [required(path)]
+    if not readable(spec.selector):
+        return [*causes, invalid(path, codec.to_dict(spec.selector), unparsable)]
+    return causes + selects_template(spec, spec.template)
+
+
+def selector_given(selector: Any, kind: str) -> Causes:
+    """A selector that is there, and may not be empty."""
+    causes = label_selector(selector, "spec.selector")
+    if not selector.matchLabels and not selector.matchExpressions:
+        causes.append(invalid("spec.selector", {}, f"empty selector is invalid for {kind}"))
     return causes
 
 
@@ -119,21 +132,28 @@ def selector_stays(new: Any, old: Any) -> Causes:
     return [invalid("spec.selector", go_struct(new.spec.selector), IMMUTABLE)]
 
 
-def _template(template: PodTemplateSpec, spec: Any) -> Causes:
-    causes = selects_template(spec.selector, template) if spec.HasField("selector") else []
-    return [*causes, *pod_template(template, "spec.template"), *runs_forever(template, "ReplicaSet")]
+def _selector_and_template(spec: Any) -> Causes:
+    causes = selector_and_template(spec, "deployment")
+    if readable(spec.selector):
+        causes += pod_template(spec.template, "spec.template") + runs_forever(spec.template, "ReplicaSet")
+    return causes
 
 
-def selects_template(selector: Any, template: PodTemplateSpec, path: str = "spec.template") -> Causes:
-    """A selector that is not empty must select the pods of the template."""
-    try:
-        made = selectors.from_message(selector)
-    except selectors.SelectorError:
+def readable(selector: Any) -> bool:
+    """Whether a selector can be made of the message; upstream checks no template against another."""
+    return not label_selector(selector, "")
+
+
+def selects_template(spec: Any, template: PodTemplateSpec, path: str = "spec.template") -> Causes:
+    """A selector that is not empty must select the pods of the template; none selects nothing."""
+    if not readable(spec.selector):
         return []  # said of the selector itself
+    made = selectors.from_message(spec.selector if spec.HasField("selector") else None)
     if made.empty or made.matches(template.metadata.labels):
         return []
     detail = "`selector` does not match template `labels`"
-    return [invalid(f"{path}.metadata.labels", dict(template.metadata.labels), detail)]
+    shown = dict(template.metadata.labels) or NIL
+    return [invalid(f"{path}.metadata.labels", shown, detail)]
 
 
 def pod_template(template: PodTemplateSpec, path: str) -> Causes:
@@ -182,7 +202,7 @@ def int_or_percent(value: IntOrString, path: str, *, at_most_all: bool) -> Cause
     text = value.strVal
     if not text.endswith("%") or not text[:-1].isdigit():
         detail = "a valid percent string must be a numeric string followed by an ending '%'"
-        regex = "(e.g. '1%', or '93%', regex used for validation is '[0-9]+%')"
+        regex = "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
         return [invalid(path, text, f"{detail} {regex}")]
     if at_most_all and int(text[:-1]) > 100:
         return [invalid(path, text, "must not be greater than 100%")]

@@ -78,9 +78,9 @@ def _generated_selector(obj: batch_v1.Job) -> Causes:
 def _whole_spec(spec: batch_v1.JobSpec, path: str) -> Causes:
     causes = job_spec(spec, path)
     if not spec.HasField("selector"):
-        return [*causes, required(f"{path}.selector")]
+        causes.append(required(f"{path}.selector"))
     causes += label_selector(spec.selector, f"{path}.selector")
-    return causes + selects_template(spec.selector, spec.template, f"{path}.template")
+    return causes + selects_template(spec, spec.template, f"{path}.template")
 
 
 def job_spec(spec: batch_v1.JobSpec, path: str) -> Causes:

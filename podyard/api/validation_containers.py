@@ -21,7 +21,7 @@ from podyard.api.errors import (
 )
 from podyard.api.types import Container, IntOrString, PodSpec, core_v1
 from podyard.api.validation_meta import Causes, each, non_negative, one_of
-from podyard.api.validation_node import is_extended, is_overcommittable, resource_amount
+from podyard.api.validation_node import is_extended, is_overcommittable, resource_amount, resource_name
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -293,11 +293,7 @@ def handler(value: Any, kinds: Sequence[str], path: str, *, grace_s: int = 0) ->
     if name == "tcpSocket":
         return causes + _port(action.port, f"{at}.port")
     if not 0 <= action.seconds <= grace_s:
-        detail = (
-            "must be non-negative and less than or equal to terminationGracePeriodSeconds"
-            if action.seconds < 0
-            else f"must be less than or equal to terminationGracePeriodSeconds ({grace_s})"
-        )
+        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_s})"
         causes.append(invalid(at, action.seconds, detail))
     return causes
 
@@ -421,15 +417,14 @@ def _hugepages(resources: Any, path: str) -> Causes:
 
 def container_resource_name(name: str, path: str) -> Causes:
     """A resource that a container may ask for."""
-    problems = names.qualified_name_problems(name)
-    if problems:
-        return each(path, name, problems)
+    causes = resource_name(name, path)
     if "/" not in name:
         standard = name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-")
-        return [] if standard else [invalid(path, name, "must be a standard resource for containers")]
-    if "kubernetes.io/" not in name and not is_extended(name):
-        return [invalid(path, name, "doesn't follow extended resource name standard")]
-    return []
+        if not standard:
+            causes.append(invalid(path, name, "must be a standard resource for containers"))
+    elif "kubernetes.io/" not in name and not is_extended(name):
+        causes.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return causes
 
 
 def _security(container: Any, spec: PodSpec, path: str) -> Causes:

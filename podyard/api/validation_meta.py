@@ -56,11 +56,17 @@ class Rules:
     parts: Mapping[str, CheckUpdate] = field(default_factory=dict)
 
 
-def rules(create: Check, *stays: CheckUpdate, status: CheckUpdate | None = None) -> Rules:
+def rules(
+    create: Check,
+    *stays: CheckUpdate,
+    last: CheckUpdate | None = None,
+    status: CheckUpdate | None = None,
+) -> Rules:
     """Rules of a kind whose update is checked as a new object is, and for what may not change.
 
     Args:
         stays: what may not change, beside metadata.
+        last: what else may not, said after all other errors.
         status: of the status subresource, beside metadata.
     """
 
@@ -68,7 +74,8 @@ def rules(create: Check, *stays: CheckUpdate, status: CheckUpdate | None = None)
         causes = object_meta_update(new.metadata, old.metadata)
         for check in stays:
             causes += check(new, old)
-        return causes + create(new)
+        causes += create(new)
+        return causes if last is None else causes + last(new, old)
 
     def update_status(new: Any, old: Any) -> Causes:
         assert status is not None
@@ -265,7 +272,12 @@ _INITIALS = re.compile("^((api|ip|uid|url)(?=[A-Z]|$)|.)")
 
 
 def go_struct(message: Message) -> dict[str, Any]:
-    """A bad value as upstream shows one of its internal structs: Go's field names, zero values too."""
+    """A bad value as upstream shows one of its internal structs: Go's field names, zero values too.
+
+    Types of apimachinery have no internal form: they are shown as JSON.
+    """
+    if message.DESCRIPTOR.full_name.startswith("k8s.io.apimachinery."):
+        return codec.to_dict(message)
     out: dict[str, Any] = {}
     for fact in facts.fields()[message.DESCRIPTOR.full_name]:
         name = _INITIALS.sub(lambda match: match[0].upper(), fact.name)

@@ -75,9 +75,6 @@ def pod_spec(spec: PodSpec, path: str, *, template: bool = False) -> Causes:
     causes += one_of(f"{path}.dnsPolicy", spec.dnsPolicy, DNS_POLICIES, needed=True)
     causes += labels(spec.nodeSelector, f"{path}.nodeSelector")
     causes += _security_context(spec, path)
-    for index, reference in enumerate(spec.imagePullSecrets):
-        if not reference.name:
-            causes.append(required(f"{path}.imagePullSecrets[{index}].name"))
     if spec.HasField("affinity"):
         causes += affinity(spec.affinity, f"{path}.affinity")
     causes += _dns_config(spec, f"{path}.dnsConfig")

@@ -47,7 +47,7 @@ def _toleration_operator(item: Any, path: str) -> Causes:
     if item.operator == "Exists":
         if item.value:
             detail = "value must be empty when `operator` is 'Exists'"
-            return [invalid(f"{path}.operator", item.value, detail)]
+            return [invalid(f"{path}.operator", go_struct(item), detail)]
         return []
     return [not_supported(f"{path}.operator", item.operator, ("Equal", "Exists"))]
 

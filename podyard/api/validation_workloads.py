@@ -19,7 +19,9 @@ from podyard.api.validation_apps import (
     int_or_percent,
     is_zero,
     pod_template,
+    readable,
     runs_forever,
+    selector_and_template,
     selector_stays,
     selects_template,
     shown_amount,
@@ -68,14 +70,9 @@ def daemon_set(obj: apps_v1.DaemonSet) -> Causes:
     """A daemon set."""
     causes, spec = _named(obj), obj.spec
     causes += label_selector(spec.selector, "spec.selector")
-    if spec.HasField("selector"):
-        causes += selects_template(spec.selector, spec.template)
-        if not spec.selector.matchLabels and not spec.selector.matchExpressions:
-            causes.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
-    else:
-        detail = "`selector` does not match template `labels`"
-        shown = dict(spec.template.metadata.labels)
-        causes.append(invalid("spec.template.metadata.labels", shown, detail))
+    causes += selects_template(spec, spec.template)
+    if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
+        causes.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
     causes += pod_template(spec.template, "spec.template")
     causes += runs_forever(spec.template, "DaemonSet")
     causes += non_negative("spec.minReadySeconds", spec.minReadySeconds)
@@ -142,14 +139,9 @@ def _stateful_set(obj: apps_v1.StatefulSet) -> Causes:
     causes += non_negative("spec.replicas", spec.replicas)
     causes += non_negative("spec.minReadySeconds", spec.minReadySeconds)
     causes += non_negative("spec.ordinals.start", spec.ordinals.start)
-    if not spec.HasField("selector"):
-        causes.append(required("spec.selector"))
-    else:
-        causes += label_selector(spec.selector, "spec.selector")
-        if not spec.selector.matchLabels and not spec.selector.matchExpressions:
-            causes.append(invalid("spec.selector", {}, "empty selector is invalid for statefulset"))
-        causes += selects_template(spec.selector, spec.template)
-    causes += pod_template(_with_claims(spec), "spec.template")
+    causes += selector_and_template(spec, "statefulset", unparsable="")
+    if readable(spec.selector):
+        causes += pod_template(_with_claims(spec), "spec.template")
     return causes + runs_forever(spec.template, "StatefulSet")
 
 
@@ -274,7 +266,7 @@ def stored_template(obj: core_v1.PodTemplate) -> Causes:
 
 
 RULES: Mapping[type[Message], Rules] = {
-    apps_v1.DaemonSet: rules(daemon_set, selector_stays, status=_daemon_status),
+    apps_v1.DaemonSet: rules(daemon_set, last=selector_stays, status=_daemon_status),
     apps_v1.StatefulSet: Rules(
         stateful_set,
         rules(_stateful_set, _stateful_stays).update,

@@ -217,7 +217,7 @@ BACKEND = "backend: {service: {name: s, port: {number: 1}}}"
         ("CronJob", cron_job("timeZone: Europe/Berlin"), []),
         ("CronJob", cron_job("timeZone: Local"), ['spec.timeZone: Invalid value: "Local": timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones']),
         ("CronJob", cron_job(job=f"selector: {SELECTOR}, manualSelector: true"), [
-            'spec.jobTemplate.spec.selector: Invalid value: {"MatchLabels":{"app":"a"},"MatchExpressions":null}: `selector` will be auto-generated',
+            'spec.jobTemplate.spec.selector: Invalid value: {"matchLabels":{"app":"a"}}: `selector` will be auto-generated',
             'spec.jobTemplate.spec.manualSelector: Unsupported value: true: supported values: "false", "nil"']),
         ("CronJob", f"{{metadata: {{name: {'a' * 53}}}, {cron_job()[1:]}", [f'metadata.name: Invalid value: "{"a" * 53}": must be no more than 52 characters']),
         ("autoscaling/v2 HorizontalPodAutoscaler", "{spec: {minReplicas: 0}}", [
@@ -372,6 +372,59 @@ def updated(kind: str, before: str, after: str) -> list[str]:
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
 
+_ODD = "{matchExpressions: [{key: a, operator: Odd}]}"
+_SHOWN = '{"matchExpressions":[{"key":"a","operator":"Odd"}]}'
+_UNLIKE = "`selector` does not match template `labels`"
+
+
+@pytest.mark.parametrize(
+    ("kind", "called", "unparsable"),
+    [
+        ("Deployment", "deployment", ": invalid label selector"),
+        ("ReplicaSet", "deployment", ": invalid label selector"),
+        ("StatefulSet", "statefulset", ""),
+        ("DaemonSet", "daemonset", None),
+    ],
+)
+def test_selectors_of_workloads(kind: str, called: str, unparsable: str | None) -> None:
+    def said(selector: str, template: str = TEMPLATE) -> list[str]:
+        whole = f"{{spec: {{{selector} template: {template}}}}}"
+        return [f"{cause.field}: {cause.message}" for cause in row_of(kind).validate(made(kind, whole))]
+
+    assert said(f"selector: {SELECTOR},") == []
+    needed = [] if kind == "DaemonSet" else ["spec.selector: Required value"]
+    unlike = f'spec.template.metadata.labels: Invalid value: {{"app":"a"}}: {_UNLIKE}'
+    assert said("") == [*needed, unlike]
+    assert said("selector: {},") == [
+        f"spec.selector: Invalid value: {{}}: empty selector is invalid for {called}"
+    ]
+    bare = TEMPLATE.replace("metadata: {labels: {app: a}}, ", "")
+    assert bare != TEMPLATE
+    assert said("", bare)[-1] == f"spec.template.metadata.labels: Invalid value: null: {_UNLIKE}"
+    odd = 'spec.selector.matchExpressions[0].operator: Invalid value: "Odd": not a valid selector operator'
+    whole = [] if unparsable is None else [f"spec.selector: Invalid value: {_SHOWN}{unparsable}"]
+    assert said(f"selector: {_ODD},") == [odd, *whole]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "DaemonSet"])
+def test_a_changed_selector_is_said_last(kind: str) -> None:
+    before = f"{{spec: {{selector: {SELECTOR}, template: {TEMPLATE}}}}}"
+    causes = updated(kind, before, before.replace("app: a", "app: b", 1))
+    assert causes == [
+        f'spec.template.metadata.labels: Invalid value: {{"app":"a"}}: {_UNLIKE}',
+        'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable',
+    ]
+
+
+def test_a_percentage_is_written_as_upstream_asks_for_it() -> None:
+    text = f"{{spec: {{selector: {SELECTOR}, template: {TEMPLATE}, strategy: {{rollingUpdate: {{maxSurge: half}}}}}}}}"
+    [cause] = row_of("Deployment").validate(made("Deployment", text))
+    assert cause.message == (
+        "Invalid value: \"half\": a valid percent string must be a numeric string followed by an ending '%' "
+        "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+    )
+
+
 INDEXED = "completionMode: Indexed, completions: 2, parallelism: 2"
 BOUND = "{spec: {accessModes: [ReadWriteOnce], volumeName: v, resources: {requests: {storage: SIZE}}}, status: {phase: Bound, capacity: {storage: 2Gi}}}"
 
@@ -380,7 +433,7 @@ BOUND = "{spec: {accessModes: [ReadWriteOnce], volumeName: v, resources: {reques
     ("kind", "before", "after", "wanted"),
     [
         ("DaemonSet", daemon_set(), daemon_set().replace("app: a", "app: b"), [
-            'spec.selector: Invalid value: {"MatchLabels":{"app":"b"},"MatchExpressions":null}: field is immutable']),
+            'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable']),
         ("StatefulSet", daemon_set(), daemon_set("replicas: 3, minReadySeconds: 1"), []),
         ("StatefulSet", daemon_set(), daemon_set("serviceName: x"), [
             "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"]),

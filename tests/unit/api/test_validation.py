@@ -201,7 +201,7 @@ def test_bad_objects(cls: type[Message], text: str, wanted: list[str]) -> None:
         (pod("tolerations: [{operator: Odd}, {key: a, value: x, operator: Exists}, {key: b, tolerationSeconds: 1, effect: X}],"), [
             'spec.tolerations[0].operator: Invalid value: "Odd": operator must be Exists when `key` is empty, which means "match all values and all keys"',
             'spec.tolerations[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"',
-            'spec.tolerations[1].operator: Invalid value: "x": value must be empty when `operator` is \'Exists\'',
+            'spec.tolerations[1].operator: Invalid value: {"Key":"a","Operator":"Exists","Value":"x","Effect":"","TolerationSeconds":null}: value must be empty when `operator` is \'Exists\'',
             'spec.tolerations[2].effect: Invalid value: "X": effect must be \'NoExecute\' when `tolerationSeconds` is set',
             'spec.tolerations[2].effect: Unsupported value: "X": supported values: "NoExecute", "NoSchedule", "PreferNoSchedule"']),
         (pod("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In}, {key: b, operator: Odd}]}]}}, podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, podAffinityTerm: {topologyKey: x}}]}},"), [
@@ -218,6 +218,13 @@ def test_bad_objects(cls: type[Message], text: str, wanted: list[str]) -> None:
         (pod("nodeName: n, schedulingGates: [{name: g}], ephemeralContainers: [{name: e, image: i}],"), [
             "spec.ephemeralContainers: Forbidden: cannot be set on create",
             "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"]),
+        (pod("terminationGracePeriodSeconds: 2,", "{name: a, image: i, lifecycle: {preStop: {sleep: {seconds: 3}}}}, {name: b, image: i, lifecycle: {preStop: {sleep: {seconds: -1}}}}"), [
+            "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 3: must be non-negative and less than terminationGracePeriodSeconds (2)",
+            "spec.containers[1].lifecycle.preStop.sleep: Invalid value: -1: must be non-negative and less than terminationGracePeriodSeconds (2)"]),
+        (pod(containers="{name: a, image: i, resources: {requests: {foo/bar: 1, foo: 1}, limits: {foo/bar: 1, foo: 1}}}"), [
+            f'spec.containers[0].resources.{part}[foo]: Invalid value: "foo": must be a standard resource {detail}'
+            for part in ("limits", "requests") for detail in ("type or fully qualified", "for containers")]),
+        (pod("imagePullSecrets: [{}],"), []),
         (pod("activeDeadlineSeconds: 0,"), ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"]),
     ],
 )  # fmt: skip
