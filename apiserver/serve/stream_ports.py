@@ -174,9 +174,8 @@ async def forward(
         try:
             await listen(idle)
         except OSError:
-            pass  # the kubelet is gone
-        finally:
-            forwarder.abort()
+            return  # the kubelet takes nothing more: what it has said is still on its way
+        forwarder.abort()
 
     try:
         async with idle.scope, Background() as background:

@@ -212,9 +212,8 @@ async def _carry_tunnel(request: web.Request, socket: web.WebSocketResponse, upg
                 writer.write(message.data)
                 await writer.drain()
         except OSError:
-            pass  # the kubelet is gone
-        finally:
-            writer.transport.abort()
+            return  # the kubelet takes nothing more: what it has said is still on its way
+        writer.transport.abort()
 
     try:
         async with idle.scope, Background() as background:

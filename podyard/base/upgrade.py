@@ -22,6 +22,7 @@ DIAL_S = 5.0
 HEAD_S = 30.0
 _CLOSE_S = 5.0
 _FLUSH_LOOK_S = 0.02
+_QUIET_S = 0.5
 _READ_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 1024 * 1024
@@ -264,8 +265,8 @@ class Idle:
 
 
 async def splice(
-    first: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    second: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     *,
     idle_s: float = IDLE_S,
 ) -> None:
@@ -277,28 +278,49 @@ async def splice(
     idle = Idle(idle_s)
     ended = asyncio.Event()
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(_READ_BYTES):
-                idle.touch()
-                writer.write(data)
-                await writer.drain()
-            await flushed(writer.transport)
-        except OSError:
-            pass  # the end of one side is the end of both
-        finally:
+    async def up() -> None:
+        # A server that takes nothing more may still have an answer on its way.
+        if await _carry(client[0], server[1], idle):
             ended.set()
+
+    async def down() -> None:
+        await _carry(server[0], client[1], idle)
+        ended.set()
 
     try:
         async with idle.scope, asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(carry(first[0], second[1])),
-                group.create_task(carry(second[0], first[1])),
-            ]
+            tasks = [group.create_task(up()), group.create_task(down())]
             await ended.wait()
             for task in tasks:
                 task.cancel()
+        if not client[0].at_eof():
+            await _linger(client[0])
     except TimeoutError:
         pass
     finally:
-        await asyncio.gather(close(first[1]), close(second[1]))
+        await asyncio.gather(close(client[1]), close(server[1]))
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle: Idle) -> bool:
+    """Carries one direction; true when what is read from has ended, false when what is written to is gone."""
+    try:
+        while data := await reader.read(_READ_BYTES):
+            idle.touch()
+            writer.write(data)
+            await writer.drain()
+        await flushed(writer.transport)
+    except OSError:
+        return not writer.is_closing()
+    return True
+
+
+async def _linger(reader: asyncio.StreamReader) -> None:
+    """Lets a client that is still sending read the end first: closing under way would reset it."""
+    try:
+        async with clock.real_timeout(_CLOSE_S):
+            while True:
+                async with clock.real_timeout(_QUIET_S):
+                    if not await reader.read(_READ_BYTES):
+                        return
+    except OSError:
+        pass  # it has closed, it is quiet, or it never ends: TimeoutError is one of these

@@ -148,6 +148,27 @@ async def test_all_that_was_sent_before_the_end_arrives_at_a_slow_reader():
     assert b"".join(found) == data
 
 
+async def test_a_client_in_the_middle_of_its_input_still_reads_the_end():
+    """As of a command that fails before it has read all: closing at once would reset the connection."""
+    found: list[bytes] = []
+    arrived = asyncio.Event()
+
+    async def fail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(10)
+        writer.write(b"why")
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(100):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+        found.append(await reader.read(3))
+        arrived.set()
+
+    await ends(flood, fail)
+    await arrived.wait()
+    assert found == [b"why"]
+
+
 async def test_an_idle_join_ends():
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

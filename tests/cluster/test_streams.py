@@ -1,0 +1,447 @@
+"""exec, attach, cp and port-forward by the real kubectl, in both of its protocols, and by other clients."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.live import Live
+from tests.cluster.support import DEADLINE_S, Cluster
+from tests.cluster.terminal import Terminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+# How kubectl speaks: WebSocket since 1.31, SPDY before and when told so.
+WIRES = {
+    "websocket": {},
+    "spdy": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"},
+}
+wires = pytest.mark.parametrize("wire", WIRES)
+MEGABYTE = 1_000_000
+READ_LINES = 'while read line; do echo "got $line"; done; echo over; sleep 3600'
+
+
+def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    plain = {"image": "busybox", "command": ["sleep", "3600"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{**plain, **container} for container in containers],
+            **spec,
+        },
+    }
+
+
+class Kubectl:
+    """kubectl in the module's namespace; input and output are bytes."""
+
+    def __init__(self, cluster: Cluster, namespace: str, kubeconfig: Path) -> None:
+        self.namespace = namespace
+        self.kubeconfig = kubeconfig
+        self.environment = cluster.environment | {"KUBECONFIG": str(kubeconfig)}
+
+    def run(
+        self, *arguments: str, wire: str = "websocket", input: bytes = b"", timeout_s: float = 90.0
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment | WIRES[wire],
+            input=input,
+            capture_output=True,
+            check=False,
+            timeout=timeout_s,
+        )
+
+    def out(self, *arguments: str, **options: Any) -> str:
+        """The output of a kubectl that must succeed."""
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
+        return done.stdout.decode()
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["kubectl", "-n", self.namespace, *arguments]
+
+    @contextmanager
+    def going(self, *arguments: str, wire: str = "websocket", **options: Any) -> Iterator[Any]:
+        """A kubectl that goes on; killed at the end."""
+        process = subprocess.Popen(
+            self.command(*arguments), env=self.environment | WIRES[wire], stdout=subprocess.PIPE, **options
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            for file in (process.stdin, process.stdout, process.stderr):
+                if file is not None:
+                    file.close()
+
+    @contextmanager
+    def forwarding(self, *arguments: str, wire: str = "websocket") -> Iterator[tuple[Any, list[int]]]:
+        """A port-forward; the local ports that it has chosen, one for each that it was asked for."""
+        wanted = len(arguments) - 1
+        command = ("port-forward", "--address=127.0.0.1", *arguments)
+        with self.going(*command, wire=wire, stderr=subprocess.PIPE) as process:
+            lines = [process.stdout.readline().decode() for _ in range(wanted)]
+            yield process, [int(line.split(" -> ")[0].rpartition(":")[2]) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def kubectl(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """A namespace with the pods that the tests use."""
+    shared_cluster.podyard("up")
+    config = Path(tmp_path_factory.mktemp("streams") / "kubeconfig")
+    config.write_text(shared_cluster.podyard("kubeconfig").stdout)
+    one = Kubectl(shared_cluster, f"streams-{time.time_ns() % 10**9}", config)
+    one.out("create", "namespace", one.namespace)
+    shared_cluster.eventually(
+        lambda: one.out("get", "serviceaccounts", "--ignore-not-found", "default"), "service account"
+    )
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": one.namespace},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": 80}]},
+    }
+    pods = [
+        pod("box", {"name": "main"}, {"name": "other", "env": [{"name": "WHO", "value": "other"}]}),
+        pod("web", {"name": "main", "image": "nginx", "command": []}),
+        pod("reader", {"name": "main", "stdin": True, "command": ["sh", "-c", READ_LINES]}),
+        pod("once", {"name": "main", "command": ["true"]}, restartPolicy="Never"),
+        pod("unplaced", {"name": "main"}, nodeSelector={"no": "such"}),
+    ]
+    for item in pods:
+        item["metadata"]["namespace"] = one.namespace
+    shared_cluster.apply(service, *pods)
+    one.out("wait", "--for=condition=Ready", "pod/box", "pod/web", "pod/reader", "--timeout=60s")
+    one.out("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s")
+    yield one
+    one.out("delete", "namespace", one.namespace, "--timeout=80s")
+
+
+@wires
+@pytest.mark.parametrize("code", [0, 3, 137])
+def test_output_stays_apart_and_the_code_comes_back(kubectl: Kubectl, wire: str, code: int) -> None:
+    script = f"echo out; echo err >&2; exit {code}"
+    done = kubectl.run("exec", "box", "-c", "main", "--", "sh", "-c", script, wire=wire)
+    assert (done.stdout, done.returncode) == (b"out\n", code)
+    ends = f"command terminated with exit code {code}\n".encode() if code else b""
+    assert done.stderr == b"err\n" + ends
+
+
+def test_a_command_that_is_killed_ends_with_137(kubectl: Kubectl) -> None:
+    done = kubectl.run("exec", "box", "-c", "main", "--", "sh", "-c", "kill -9 $$")
+    assert done.returncode == 137
+
+
+@wires
+def test_twenty_megabytes_there_and_back(kubectl: Kubectl, wire: str) -> None:
+    """The end of the input ends the command, and not a byte is lost in either direction."""
+    data = os.urandom(20 * MEGABYTE)
+    done = kubectl.run("exec", "-i", "box", "-c", "main", "--", "cat", wire=wire, input=data)
+    assert done.returncode == 0, done.stderr
+    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
+    sum_ = kubectl.run("exec", "-i", "box", "-c", "main", "--", "sha256sum", wire=wire, input=data)
+    assert sum_.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+@wires
+def test_output_that_is_read_late_is_whole(kubectl: Kubectl, wire: str) -> None:
+    """The command has long ended when its output is read: longer than any time-out of a close."""
+    script = "seq 1 400000"
+    with kubectl.going("exec", "box", "-c", "main", "--", "sh", "-c", script, wire=wire) as process:
+        time.sleep(12)
+        output = process.stdout.read()
+        assert process.wait() == 0
+    assert output == b"".join(b"%d\n" % number for number in range(1, 400_001))
+
+
+@wires
+def test_a_terminal_has_its_size_and_a_new_one(kubectl: Kubectl, wire: str) -> None:
+    environment = kubectl.environment | WIRES[wire]
+    command = kubectl.command("exec", "-it", "box", "-c", "main", "--", "sh")
+    terminal = Terminal(command, environment, rows=40, columns=100)
+    try:
+        terminal.expect("# ")
+        terminal.type("stty size\n")
+        terminal.expect("40 100")
+        terminal.resize(50, 120)
+        # The size arrives on its own, before or after what is typed.
+        terminal.type("while [ \"$(stty size)\" != '50 120' ]; do sleep 0.1; done; echo now-$(stty size)\n")
+        terminal.expect("now-50 120")
+        terminal.type("exit 5\n")
+        assert terminal.wait() == 5
+    finally:
+        terminal.close()
+
+
+def test_several_at_once(kubectl: Kubectl) -> None:
+    def one(number: int) -> tuple[bytes, int]:
+        script = f"cat; exit {number}"
+        done = kubectl.run(
+            "exec", "-i", "box", "-c", "main", "--", "sh", "-c", script, input=b"%d" % number * 100_000
+        )
+        return done.stdout, done.returncode
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(8)))
+    assert found == [(b"%d" % number * 100_000, number) for number in range(8)]
+
+
+def test_the_container_that_is_meant(kubectl: Kubectl) -> None:
+    assert kubectl.out("exec", "box", "-c", "other", "--", "sh", "-c", "echo $WHO") == "other\n"
+    done = kubectl.run("exec", "box", "--", "sh", "-c", 'echo "<$WHO>"')
+    assert (done.stdout, done.returncode) == (b"<>\n", 0)
+    assert b'Defaulted container "main" out of: main, other' in done.stderr
+
+
+@wires
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("none", "--", "true"), r'Error from server \(NotFound\): pods "none" not found'),
+        (("box", "-c", "x", "--", "true"), r"container x (is )?not (found|valid) (in|for) pod box"),
+        (
+            ("once", "--", "true"),
+            "cannot exec into a container in a completed pod; current phase is Succeeded",
+        ),
+        (("unplaced", "--", "true"), "pod unplaced does not have a host assigned"),
+        (("box", "-c", "main", "--", "nosuch"), "nosuch.*No such file or directory"),
+    ],
+)
+def test_what_goes_wrong_is_said(kubectl: Kubectl, wire: str, arguments: tuple[str, ...], text: str) -> None:
+    done = kubectl.run("exec", *arguments, wire=wire)
+    assert done.returncode != 0
+    assert re.search(text, done.stderr.decode()), done.stderr
+
+
+@wires
+def test_attach_hears_and_speaks(kubectl: Kubectl, wire: str) -> None:
+    """Two at once: one only listens, and hears what the container makes of what the other says."""
+    with (
+        kubectl.going("attach", "reader", wire=wire, stderr=subprocess.DEVNULL) as listener,
+        kubectl.going(
+            "attach", "-i", "reader", wire=wire, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as speaker,
+    ):
+        # A listener that is not there yet hears nothing: say it until both have heard it.
+        found: dict[Any, bytes] = {listener: b"", speaker: b""}
+        for process in found:
+            os.set_blocking(process.stdout.fileno(), False)
+        end_s = time.monotonic() + DEADLINE_S
+        while not all(f"got from {wire}".encode() in heard for heard in found.values()):
+            assert time.monotonic() < end_s, found
+            speaker.stdin.write(f"from {wire}\n".encode())
+            speaker.stdin.flush()
+            time.sleep(0.2)
+            for process in found:
+                found[process] += process.stdout.read() or b""
+
+
+def test_run_with_input_ends_as_the_command_does(kubectl: Kubectl) -> None:
+    command = ("sh", "-c", "read line; echo got $line; exit 6")
+    done = kubectl.run(
+        "run", "asked", "--image=busybox", "--restart=Never", "-i", "--rm", "--command", "--", *command,
+        input=b"hello\n",
+    )  # fmt: skip
+    assert done.returncode == 6, done.stderr
+    assert b"got hello\n" in done.stdout
+
+
+@wires
+def test_cp_takes_folders_and_big_files_both_ways(kubectl: Kubectl, wire: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep" / "er").mkdir(parents=True)
+    (source / "deep" / "er" / "small.txt").write_text("small\n")
+    (source / "big").write_bytes(os.urandom(20 * MEGABYTE))
+    os.chmod(source / "deep" / "er" / "small.txt", 0o640)
+    place = f"/tmp/{wire}"
+    kubectl.out("cp", str(source), f"box:{place}", "-c", "main", wire=wire)
+    kubectl.out("cp", f"box:{place}", str(tmp_path / "back"), "-c", "main", wire=wire)
+    kubectl.out("cp", f"box:{place}/big", str(tmp_path / "big"), "-c", "main", wire=wire)
+    back = tmp_path / "back"
+    assert sorted(path.relative_to(back) for path in back.rglob("*")) == sorted(
+        path.relative_to(source) for path in source.rglob("*")
+    )
+    assert (back / "deep" / "er" / "small.txt").read_text() == "small\n"
+    inside = kubectl.out("exec", "box", "-c", "main", "--", "stat", "-c", "%a", f"{place}/deep/er/small.txt")
+    assert inside == "640\n"
+    assert (back / "big").read_bytes() == (tmp_path / "big").read_bytes() == (source / "big").read_bytes()
+    done = kubectl.run("cp", str(source / "deep"), "box:/proc/none/deep", "-c", "main", wire=wire)
+    assert done.returncode == 1
+
+
+def fetch(port: int, path: str = "/") -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+@wires
+@pytest.mark.parametrize("target", [("pod/web", ":80"), ("service/web", ":8080")])
+def test_a_port_is_forwarded_for_many_at_once(kubectl: Kubectl, wire: str, target: tuple[str, str]) -> None:
+    kubectl.out("exec", "web", "--", "sh", "-c", "seq 1 200000 > /var/www/html/many || true")
+    with kubectl.forwarding(*target, wire=wire) as (process, (port,)):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            pages = list(pool.map(lambda _: fetch(port), range(40)))
+        assert all(b"Welcome to nginx" in page for page in pages)
+        assert process.poll() is None
+
+
+@wires
+def test_a_port_that_nobody_listens_on(kubectl: Kubectl, wire: str) -> None:
+    """kubectl itself gives up the forward; others to the same pod are not touched."""
+    with (
+        kubectl.forwarding("pod/web", ":80", wire=wire) as (_, (good,)),
+        kubectl.forwarding("pod/web", ":81", wire=wire) as (broken, (bad,)),
+    ):
+        assert b"Welcome" in fetch(good)
+        with pytest.raises((urllib.error.URLError, ConnectionError, OSError)):
+            fetch(bad)
+        broken.wait(timeout=30)
+        said = broken.stderr.read().decode()
+        assert "error forwarding port 81 to pod" in said
+        assert "connection refused" in said
+        assert b"Welcome" in fetch(good)
+
+
+def connections(cluster: Cluster) -> dict[str, int]:
+    """Open connections of streams: from the API server to kubelets, and to the runtimes' servers."""
+    found = {}
+    for part in ("apiserver-1", "worker-1", "worker-2"):
+        rows = [line.split() for line in cluster.run_in(part, "cat", "/proc/net/tcp").splitlines()[1:]]
+        live = [row for row in rows if row[3] == "01"]
+        if part == "apiserver-1":
+            found[part] = sum(row[2].endswith(":280A") for row in live)
+        else:
+            found[part] = sum(row[1].startswith("0100007F:") for row in live)
+    return found
+
+
+@wires
+def test_a_kubectl_that_is_killed_leaves_nothing(kubectl: Kubectl, cluster: Cluster, wire: str) -> None:
+    before = connections(cluster)
+    idle = ("exec", "-i", "box", "-c", "main", "--", "cat")
+    with (
+        kubectl.going(*idle, wire=wire, stdin=subprocess.PIPE) as waiting,
+        kubectl.going("exec", "box", "-c", "main", "--", "yes", wire=wire) as printing,
+        kubectl.going("attach", "-i", "reader", wire=wire, stdin=subprocess.PIPE) as attached,
+        kubectl.forwarding("pod/web", ":80", wire=wire) as (forwarding, (port,)),
+        socket.create_connection(("127.0.0.1", port)) as half,
+    ):
+        half.sendall(b"GET / HT")
+        printing.stdout.read(MEGABYTE)
+        waiting.stdin.write(b"x\n")
+        waiting.stdin.flush()
+        assert waiting.stdout.readline() == b"x\n"
+        cluster.eventually(
+            lambda: connections(cluster)["apiserver-1"] >= before["apiserver-1"] + 4, "four streams"
+        )
+        for process in (waiting, printing, attached, forwarding):
+            process.send_signal(signal.SIGKILL)
+    cluster.eventually(
+        lambda: all(count <= before[part] for part, count in connections(cluster).items()),
+        "no connection of a stream",
+    )
+    # The command has heard the end of its input.
+    cluster.eventually(
+        lambda: "cat" not in kubectl.out("exec", "box", "-c", "main", "--", "ps", "-o", "comm").split(),
+        "the end of the command",
+    )
+
+
+def test_a_reader_that_stops_grows_nobody(kubectl: Kubectl, live: Live, cluster: Cluster) -> None:
+    def memory_kib() -> list[int]:
+        found = []
+        for part, process in (("apiserver-1", "apiserver"), ("worker-1", "kubelet"), ("worker-2", "kubelet")):
+            for pid in live.pids(f"{cluster.name}-{part}", process):
+                status = cluster.run_in(part, "cat", f"/proc/{pid}/status")
+                found.append(int(re.search(r"VmRSS:\s+(\d+)", status)[1]))  # type: ignore[index]
+        return found
+
+    with kubectl.going("exec", "box", "-c", "main", "--", "yes") as process:
+        process.stdout.read(MEGABYTE)
+        before = memory_kib()
+        time.sleep(5)
+        after = memory_kib()
+        assert process.stdout.read(MEGABYTE)
+    assert len(before) == 3
+    assert all(new - old < 16 * 1024 for old, new in zip(before, after, strict=True)), (before, after)
+
+
+# In a process of its own: the library leaves its sockets to the end of it.
+PYTHON_COMMANDS = """
+import sys
+from kubernetes import client, config
+from kubernetes.stream import stream
+
+config.load_kube_config(config_file=sys.argv[1])
+api, place = client.CoreV1Api(), ("box", sys.argv[2])
+options = dict(container="main", stderr=True, stdout=True, tty=False)
+script = ["sh", "-c", "echo out; echo err >&2"]
+said = stream(api.connect_get_namespaced_pod_exec, *place, command=script, stdin=False, **options)
+assert sorted(said.split()) == ["err", "out"], said
+script = ["sh", "-c", "read line; echo got $line; echo err >&2; exit 3"]
+session = stream(
+    api.connect_get_namespaced_pod_exec, *place, command=script, stdin=True, _preload_content=False, **options
+)
+session.write_stdin("hello\\n")
+session.run_forever(timeout=30)
+assert session.read_stdout() == "got hello\\n"
+assert session.read_stderr() == "err\\n"
+assert session.returncode == 3, session.returncode
+print("done")
+"""
+PYTHON_PORTS = """
+import sys
+from kubernetes import client, config
+from kubernetes.stream import portforward
+
+config.load_kube_config(config_file=sys.argv[1])
+api = client.CoreV1Api()
+forward = portforward(api.connect_get_namespaced_pod_portforward, "web", sys.argv[2], ports="80,81")
+connection = forward.socket(80)
+connection.settimeout(20)
+connection.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+answer = b""
+while b"Welcome to nginx" not in answer:
+    part = connection.recv(65536)
+    assert part, answer
+    answer += part
+assert answer.startswith(b"HTTP/1.1 200 OK"), answer
+refused = forward.socket(81)
+refused.settimeout(20)
+assert refused.recv(1) == b""
+assert "error forwarding port 81" in str(forward.error(81)), forward.error(81)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("script", [PYTHON_COMMANDS, PYTHON_PORTS], ids=["commands", "ports"])
+def test_the_official_python_client(kubectl: Kubectl, script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(kubectl.kubeconfig), kubectl.namespace],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
