@@ -146,6 +146,7 @@ class Registry:
         *,
         name: str = "",
         subresource: str = "",
+        warnings: _Texts | None = None,
     ) -> Item:
         """See `Writer.create`. `name` is the path's, which only subresources have."""
         if subresource:
@@ -155,7 +156,8 @@ class Registry:
         if isinstance(obj, certificates_v1.CertificateSigningRequest):
             obj = copy_of(obj)
             certificates.name_requester(obj, ctx.user)
-        return await self._writer.create(row, namespace, obj, options)
+        said = [] if warnings is None else warnings
+        return await self._writer.create(row, namespace, obj, options, warnings=said)
 
     async def update(
         self,
@@ -167,9 +169,13 @@ class Registry:
         options: meta_v1.UpdateOptions,
         *,
         subresource: str = "",
+        warnings: _Texts | None = None,
     ) -> tuple[Item, bool]:
         """See `Writer.update`."""
-        return await self._writer.update(row, namespace, name, obj, options, subresource=subresource)
+        said = [] if warnings is None else warnings
+        return await self._writer.update(
+            row, namespace, name, obj, options, subresource=subresource, warnings=said
+        )
 
     async def patch(
         self,

@@ -24,6 +24,7 @@ from apiserver.registry_options import check_names, check_write_options, parse_r
 from apiserver.registry_reading import Reader
 from apiserver.registry_view import AddressRefused, ClusterAddresses
 from apiserver.rules import admission, pods, strategy
+from apiserver.rules.warnings import drop_duplicate_owners, warnings_of
 from apiserver.store.base import KeyExists, RevisionMismatch, Store
 from apiserver.watchcache import WatchCache
 from podyard.api import codec, errors, meta, names
@@ -92,9 +93,18 @@ class Writer:
         self._addresses = addresses
 
     async def create(
-        self, row: Resource, namespace: str, obj: Message, options: meta_v1.CreateOptions
+        self,
+        row: Resource,
+        namespace: str,
+        obj: Message,
+        options: meta_v1.CreateOptions,
+        *,
+        warnings: list[str],
     ) -> Item:
         """Stores a new object.
+
+        Args:
+            warnings: gets what the client should know.
 
         Raises:
             ApiError: bad names, refused, invalid, AlreadyExists.
@@ -105,10 +115,12 @@ class Writer:
         if asked.metadata.resourceVersion not in ("", "0"):
             # Upstream's quirk: a 500 without reason.
             raise ApiError("resourceVersion should not be set on objects to be created", code=500)
+        duplicates = drop_duplicate_owners(asked.metadata)
         row.defaults(asked)
         generated = not asked.metadata.name and bool(asked.metadata.generateName)
         for attempt in range(_GENERATE_TRIES if generated else 1):
             new = await self._admitted(row, namespace, asked)
+            warnings[:] = [*duplicates, *warnings_of(new)]
             try:
                 with translated():
                     made = await self._store_new(row, namespace, new, dry_run=bool(options.dryRun))
@@ -146,8 +158,12 @@ class Writer:
         options: meta_v1.UpdateOptions,
         *,
         subresource: str = "",
+        warnings: list[str],
     ) -> tuple[Item, bool]:
         """Replaces an object, or creates it where the row allows that.
+
+        Args:
+            warnings: gets what the client should know.
 
         Returns:
             The object, and whether it was created.
@@ -159,14 +175,19 @@ class Writer:
         asked: Any = copy_of(obj)
         check_names(row, namespace, name, asked.metadata)
         asked.metadata.namespace = namespace if row.namespaced else ""
+        duplicates = drop_duplicate_owners(asked.metadata)
         row.defaults(asked)
 
         def decide(state: ApiObject | None) -> Outcome:
             if state is None:
                 if subresource or not row.create_on_update:
                     raise errors.NotFound.of(row.plural, name, row.group)
-                return Outcome(self._new(row, namespace, asked))
-            return self.updated(row, state, copy_of(asked), subresource)
+                made = Outcome(self._new(row, namespace, asked))
+                warnings[:] = [*duplicates, *warnings_of(made.message)]
+                return made
+            changed = self.updated(row, state, copy_of(asked), subresource)
+            warnings[:] = [*duplicates, *self._warnings(row, state, changed, subresource)]
+            return changed
 
         written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
         return written.object.view(row), written.created
@@ -186,7 +207,7 @@ class Writer:
         """Changes an object by a JSON, merge or strategic merge patch; retried when others change it too.
 
         Args:
-            warnings: gets what `fieldValidation=Warn` has to say.
+            warnings: gets what the client should know, first what `fieldValidation=Warn` has to say.
 
         Raises:
             ApiError: UnsupportedMediaType, a patch that does not parse or apply, and all of `update`.
@@ -200,11 +221,14 @@ class Writer:
                 raise errors.NotFound.of(row.plural, name, row.group)
             patched = apply(orjson.loads(state.view(row).json))
             decoded = patches.decode(patched, row, field_validation)
-            warnings[:] = [*apply.warnings, *decoded.warnings]
             new: Any = decoded.message
             check_names(row, namespace, name, new.metadata)
+            duplicates = drop_duplicate_owners(new.metadata, admitted=True)
             row.defaults(new)
-            return self.updated(row, state, new, subresource)
+            changed = self.updated(row, state, new, subresource)
+            said = self._warnings(row, state, changed, subresource)
+            warnings[:] = [*apply.warnings, *decoded.warnings, *duplicates, *said]
+            return changed
 
         written = await self.write(row, row.key(namespace, name), decide, dry_run=bool(options.dryRun))
         return written.object.view(row)
@@ -348,6 +372,11 @@ class Writer:
             self._addresses.assign(new, state.key, old)
         _raise_invalid(row, name, strategy.validate_update(row, new, old, subresource))
         return Outcome(new, remove=strategy.strategy_of(row).delete_on_update(new, old))
+
+    @staticmethod
+    def _warnings(row: Resource, state: ApiObject, changed: Outcome, subresource: str) -> list[str]:
+        """Of an update; those of subresources have none."""
+        return [] if subresource else warnings_of(changed.message, state.view(row).message)
 
     async def _verified(self, key: str) -> ApiObject | None:
         """The object as it is now, with a fresh cache around it."""

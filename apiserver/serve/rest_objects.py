@@ -181,6 +181,7 @@ class ObjectHandlers:
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
         body = await self._decoded(request, path.row.message, options)
         check_kind(body, path.row)
+        said: list[str] = []
         item = await self._registry.create(
             context,
             path.row,
@@ -189,8 +190,9 @@ class ObjectHandlers:
             options,
             name=path.name,
             subresource=path.subresource,
+            warnings=said,
         )
-        return self._object(request, path, item, form, status=201, warnings=body.warnings)
+        return self._object(request, path, item, form, status=201, warnings=[*body.warnings, *said])
 
     async def _update(
         self, request: web.Request, context: RequestContext, path: ResourcePath
@@ -199,10 +201,19 @@ class ObjectHandlers:
         form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
         body = await self._decoded(request, path.row.message, options)
         check_kind(body, path.row)
+        said: list[str] = []
         item, created = await self._registry.update(
-            context, path.row, path.namespace, path.name, body.message, options, subresource=path.subresource
+            context,
+            path.row,
+            path.namespace,
+            path.name,
+            body.message,
+            options,
+            subresource=path.subresource,
+            warnings=said,
         )
-        return self._object(request, path, item, form, status=201 if created else 200, warnings=body.warnings)
+        status = 201 if created else 200
+        return self._object(request, path, item, form, status=status, warnings=[*body.warnings, *said])
 
     async def _patch(self, request: web.Request, context: RequestContext, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.PatchOptions, request.query, request.query.getall)
@@ -355,7 +366,7 @@ class ObjectHandlers:
         include = request.query.get("includeObject", "")
         body = answers.object_body(path.row, item, form, now_s=clock.now_s(), include_object=include)
         response = web.Response(status=status, body=body, headers={"Content-Type": answers.form_media(form)})
-        for text in warnings:
+        for text in dict.fromkeys(warnings):
             response.headers.add("Warning", warning(text))
         return response
 

@@ -51,6 +51,8 @@ def dns_label_problems(value: str) -> list[str]:
     """RFC 1123 label."""
     problems = [_max_length(DNS_LABEL_MAX)] if len(value) > DNS_LABEL_MAX else []
     if not _matches(_DNS_LABEL, value):
+        if _matches(_DNS_SUBDOMAIN, value):
+            return [*problems, "must not contain dots"]
         text = (
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
             "and must start and end with an alphanumeric character"

@@ -173,7 +173,7 @@ def _owner_references(metadata: ObjectMeta, path: str) -> Causes:
     controller = ""
     for owner in metadata.ownerReferences:
         group, _, version = owner.apiVersion.rpartition("/")
-        if not version:
+        if not version or "/" in group:
             causes.append(invalid(f"{path}.apiVersion", owner.apiVersion, "version must not be empty"))
         for name in ("kind", "name", "uid"):
             if not getattr(owner, name):

@@ -311,6 +311,8 @@ def test_changes_of_other_kinds(cls: type[Message], before: str, after: str, wan
         ("{labels: {a: '-'}}", 'metadata.labels: Invalid value: "-": a valid label must be an empty string or consist of'),
         ("{annotations: {'/x': y}}", 'metadata.annotations: Invalid value: "/x": prefix part must be non-empty'),
         ("{ownerReferences: [{apiVersion: v1, kind: Pod, name: a}]}", 'metadata.ownerReferences.uid: Invalid value: "": must not be empty'),
+        ("{ownerReferences: [{apiVersion: v1/a/b, kind: Pod, name: a, uid: u}]}", 'metadata.ownerReferences.apiVersion: Invalid value: "v1/a/b": version must not be empty'),
+        ("{ownerReferences: [{apiVersion: a/, kind: Pod, name: a, uid: u}]}", 'metadata.ownerReferences.apiVersion: Invalid value: "a/": version must not be empty'),
         ("{ownerReferences: [{apiVersion: v1, kind: Event, name: a, uid: u}]}", "metadata.ownerReferences: Invalid value: "),
         ("{finalizers: [odd]}", 'metadata.finalizers: Invalid value: "odd": name is neither a standard finalizer name nor is it fully qualified'),
         ("{finalizers: [orphan, foregroundDeletion]}", "metadata.finalizers: Invalid value: "),
