@@ -46,15 +46,18 @@ def namespace(obj: Namespace) -> None:
 
 
 def node(obj: Node) -> None:
-    """Allocatable is the capacity until the node says better; podCIDR is the first of podCIDRs."""
+    """Allocatable is the capacity until the node says better; podCIDR is the first of podCIDRs.
+
+    Where both are given and differ, the older field counts: old clients know no other.
+    """
     round_up(obj.status.capacity)
     round_up(obj.status.allocatable)
     if not obj.status.allocatable and obj.status.capacity:
         for name, value in obj.status.capacity.items():
             obj.status.allocatable[name].CopyFrom(value)
     spec = obj.spec
-    if spec.podCIDR and not spec.podCIDRs:
-        spec.podCIDRs.append(spec.podCIDR)
+    if spec.podCIDR and list(spec.podCIDRs[:1]) != [spec.podCIDR]:
+        spec.podCIDRs[:] = [spec.podCIDR]
     elif spec.podCIDRs:
         spec.podCIDR = spec.podCIDRs[0]
 

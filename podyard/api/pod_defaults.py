@@ -42,7 +42,9 @@ def pod(obj: Pod) -> None:
                 port.hostPort = port.hostPort or port.containerPort
     _pod_level_resources(spec)
     status = obj.status
-    if status.podIP and not status.podIPs:
+    if status.podIP and [item.ip for item in status.podIPs[:1]] != [status.podIP]:
+        # Where both are given and differ, the older field counts: old clients know no other.
+        del status.podIPs[:]
         status.podIPs.add(ip=status.podIP)
     elif status.podIPs:
         status.podIP = status.podIPs[0].ip

@@ -114,6 +114,19 @@ def test_twin_fields_agree() -> None:
     assert (pod["spec"]["serviceAccountName"], pod["status"]["podIPs"]) == ("sa", [{"ip": "1.2.3.4"}])
     node = defaulted(Node, {"spec": {"podCIDR": "10.0.0.0/24"}})
     assert node["spec"]["podCIDRs"] == ["10.0.0.0/24"]
+    # The newer field alone says both; against the older one it does not count.
+    for ips, ip, wanted in (
+        (["1.1.1.1", "::1"], "", ["1.1.1.1", "::1"]),
+        (["1.1.1.1", "::1"], "2.2.2.2", ["2.2.2.2"]),
+    ):
+        status = {"podIPs": [{"ip": each} for each in ips], **({"podIP": ip} if ip else {})}
+        pod = defaulted(Pod, {"spec": {"containers": []}, "status": status})
+        assert [item["ip"] for item in pod["status"]["podIPs"]] == wanted
+        assert pod["status"]["podIP"] == wanted[0]
+        cidrs = [f"{each}/24" for each in ips]
+        node = defaulted(Node, {"spec": {"podCIDRs": cidrs, **({"podCIDR": f"{ip}/24"} if ip else {})}})
+        assert node["spec"]["podCIDRs"] == [f"{each}/24" for each in wanted]
+        assert node["spec"]["podCIDR"] == f"{wanted[0]}/24"
 
 
 def test_node_allocatable_is_capacity_at_first() -> None:

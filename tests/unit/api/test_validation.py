@@ -293,6 +293,7 @@ def test_pod_changes_that_are_not(before: str, after: str, wanted: str) -> None:
         (PriorityClass, "{value: 1}", "{value: 2}", ["value: Forbidden: may not be changed in an update."]),
         (Service, "{spec: {clusterIP: 10.96.0.5, ports: [{port: 1}]}}", "{spec: {clusterIP: 10.96.0.6, ports: [{port: 1}]}}", ['spec.clusterIPs[0]: Invalid value: ["10.96.0.6"]: may not change once set']),
         (EndpointSlice, "{addressType: IPv4}", "{addressType: IPv6}", ['addressType: Invalid value: "IPv6": field is immutable']),
+        (Node, "{spec: {podCIDR: 10.0.0.0/24}}", "{spec: {podCIDR: 10.0.1.0/24, podCIDRs: [10.0.0.0/24]}}", ['spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid']),
         (Node, "{spec: {podCIDR: 10.0.0.0/24}}", "{spec: {podCIDR: 10.0.1.0/24}}", ['spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid']),
         (Node, "{spec: {providerID: a}}", "{spec: {providerID: b}}", ['spec.providerID: Forbidden: node updates may not change providerID except from "" to valid']),
         (ConfigMap, "{metadata: {deletionTimestamp: '2026-01-02T03:04:05Z'}}", "{metadata: {deletionTimestamp: '2026-01-02T03:04:05Z', finalizers: [a/b]}}",
