@@ -18,8 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from podyard.api.types import rpc, rpc_core_v1
+from podyard.client.grpc_transport import credentials_of
 from tests.cluster.live import Live
 from tests.cluster.support import DEADLINE_S, Cluster
 from tests.cluster.terminal import Terminal
@@ -385,6 +388,49 @@ def test_a_reader_that_stops_grows_nobody(kubectl: Kubectl, live: Live, cluster:
         assert process.stdout.read(MEGABYTE)
     assert len(before) == 3
     assert all(new - old < 16 * 1024 for old, new in zip(before, after, strict=True)), (before, after)
+
+
+async def test_commands_and_ports_over_grpc(kubectl: Kubectl, live: Live) -> None:
+    """Typed messages, through the same runtime."""
+    credentials = credentials_of(live.admin_files())
+    async with grpc.aio.secure_channel(f"127.0.0.1:{live.ports()['grpc']}", credentials) as channel:
+
+        def call(verb: str, answer: type[Any]) -> Any:
+            request = getattr(rpc_core_v1, f"Pod{verb}Request")
+            return channel.stream_stream(
+                f"/podyard.core.v1.PodService/{verb}",
+                request_serializer=request.SerializeToString,
+                response_deserializer=answer.FromString,
+            )(timeout=60)
+
+        place = {"namespace": kubectl.namespace, "name": "box"}
+        options = {"container": "main", "stdin": True, "stdout": True, "command": ["sh", "-c", "cat; exit 3"]}
+        command = call("Exec", rpc.CommandOutput)
+        await command.write(rpc_core_v1.PodExecRequest(start={**place, "options": options}))
+        for _ in range(100):
+            await command.write(rpc_core_v1.PodExecRequest(stdin=b"x" * 20_000))
+        await command.done_writing()
+        said = [answer async for answer in command]
+        assert b"".join(answer.stdout for answer in said) == b"x" * 2_000_000
+        assert said[-1].status.details.causes[0].message == "3"
+
+        forward = call("PortForward", rpc.ConnectionEvent)
+        request = rpc_core_v1.PodPortForwardRequest
+        await forward.write(request(start={**place, "name": "web"}))
+        asked = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        for connection, port in ((1, 80), (2, 81), (3, 80)):
+            await forward.write(request(open={"connection": connection, "port": port}))
+            await forward.write(request(data={"connection": connection, "data": asked}))
+        found: dict[int, bytes] = {}
+        over: set[int] = set()
+        while over != {1, 2, 3}:
+            event = await forward.read()
+            found[event.connection] = found.get(event.connection, b"") + (event.data or event.error.encode())
+            if event.WhichOneof("event") != "data":
+                over.add(event.connection)
+        assert b"Welcome to nginx" in found[1]
+        assert b"connection refused" in found[2]
+        assert b"Welcome to nginx" in found[3]
 
 
 # In a process of its own: the library leaves its sockets to the end of it.
