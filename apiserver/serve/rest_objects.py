@@ -271,6 +271,7 @@ class ObjectHandlers:
     async def _bind(self, request: web.Request, context: RequestContext, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
         body = await self._decoded(request, Binding, options)
+        check_kind(body, path.row.subresources[path.subresource])
         assert isinstance(body.message, Binding)
         status = await self._registry.bind(context, path.namespace, path.name, body.message, options)
         form = form_of(request.headers.get("Accept", ""))
@@ -281,8 +282,7 @@ class ObjectHandlers:
     async def _evict(self, request: web.Request, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
         body = await self._decoded(request, Eviction, options)
-        part = path.row.subresources[path.subresource]
-        check_kind(body, part)
+        check_kind(body, path.row.subresources[path.subresource])
         assert isinstance(body.message, Eviction)
         status = await self._registry.evictions.evict(path.namespace, path.name, body.message, options)
         form = form_of(request.headers.get("Accept", ""))
@@ -293,6 +293,7 @@ class ObjectHandlers:
     async def _token(self, request: web.Request, path: ResourcePath) -> web.Response:
         options = options_from(meta_v1.CreateOptions, request.query, request.query.getall)
         body = await self._decoded(request, TokenRequest, options)
+        check_kind(body, path.row.subresources[path.subresource])
         assert isinstance(body.message, TokenRequest)
         item = await self._registry.tokens.create(path.namespace, path.name, body.message, options)
         form = form_of(request.headers.get("Accept", ""))
@@ -316,6 +317,7 @@ class ObjectHandlers:
             return self._scaled(request, item)
         update = options_from(meta_v1.UpdateOptions, request.query, request.query.getall)
         body = await self._decoded(request, Scale, update)
+        check_kind(body, row.subresources[path.subresource])
         assert isinstance(body.message, Scale)
         item = await scales.update(row, path.namespace, path.name, body.message, update)
         return self._scaled(request, item)

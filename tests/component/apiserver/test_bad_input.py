@@ -142,6 +142,24 @@ async def test_the_body_of_a_subresource_names_what_the_path_names(
         assert text in status["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"), [case[:3] for case in SUBRESOURCES], ids=[case[1] for case in SUBRESOURCES]
+)
+async def test_the_body_of_a_subresource_is_of_its_kind(
+    served: Served, method: str, path: str, body: dict[str, Any]
+) -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}}
+    async with served.session.request(
+        method, path, data=orjson.dumps(other), headers={"Content-Type": JSON}
+    ) as answer:
+        status = await answer.json()
+    assert answer.status == 400
+    kind = body["kind"]
+    assert status["message"].startswith(
+        f'ConfigMap in version "v1" cannot be handled as a {kind}: converting (v1.ConfigMap) to ('
+    )
+
+
 async def test_a_patched_scale_keeps_its_name(served: Served, unique: str) -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},

@@ -246,9 +246,9 @@ async def test_other_bodies_are_refused(served: Served, client: Client, unique: 
             "name in URL does not match name in Eviction object",
         ),
         (
-            {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": unique}},
-            'Eviction in version "v1beta1" cannot be handled as a Eviction: no kind "Eviction" is registered '
-            'for version "policy/v1beta1" in scheme "pkg/api/legacyscheme/scheme.go:30"',
+            {"apiVersion": "policy/v1alpha1", "kind": "Eviction", "metadata": {"name": unique}},
+            'Eviction in version "v1alpha1" cannot be handled as a Eviction: no kind "Eviction" is '
+            'registered for version "policy/v1alpha1" in scheme "pkg/api/legacyscheme/scheme.go:30"',
         ),
     ):
         async with served.session.post(path, json=body) as answer:
@@ -257,6 +257,15 @@ async def test_other_bodies_are_refused(served: Served, client: Client, unique: 
         assert answer.status == 405
     left = await client.get(Pod, unique, "default")
     assert not left.metadata.HasField("deletionTimestamp")
+
+
+async def test_the_older_version_of_the_body_is_taken(served: Served, client: Client, unique: str) -> None:
+    await new_pod(client, unique, unique)
+    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": unique}}
+    async with served.session.post(path_of(PODS, unique, "eviction"), json=body) as answer:
+        assert answer.status == 201
+    left = await client.get(Pod, unique, "default")
+    assert left.metadata.HasField("deletionTimestamp")
 
 
 async def test_a_dry_run_in_the_query(served: Served, client: Client, unique: str) -> None:
