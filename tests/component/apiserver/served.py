@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,7 @@ class Served:
         session: HTTPS with the client's certificate, `anonymous` without one.
         channel: gRPC with the client's certificate.
         token_channel: gRPC to the listener for bearer tokens.
+        stop_rest: ends the REST listener, as the process does at its end.
     """
 
     core: ApiCore
@@ -81,6 +82,7 @@ class Served:
     credentials: grpc.ChannelCredentials
     channel: grpc.aio.Channel
     token_channel: grpc.aio.Channel
+    stop_rest: Callable[[], Awaitable[None]]
 
     async def revision(self) -> int:
         """The store's revision: the same number again means that nothing was written."""
@@ -173,6 +175,7 @@ async def serve(
                     credentials,
                     channel,
                     token_channel,
+                    rest.stop,
                 )
     finally:
         await core.close()

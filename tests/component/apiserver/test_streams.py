@@ -459,6 +459,31 @@ async def test_a_runtime_that_goes_ends_the_stream(world: World, command: str) -
     await world.quiet()
 
 
+@pytest.mark.parametrize("wire", ["websocket", "spdy"])
+async def test_a_server_that_stops_ends_its_streams(world: World, spdy: Spdy, wire: str) -> None:
+    """In time for its supervisor, whatever the streams do."""
+    url = url_of(EXEC, "yes", stdout=1)
+    if wire == "spdy":
+        upgraded = await spdy.ask(url)
+        reading = upgraded.reader.read
+    else:
+        socket = await world.served.session.ws_connect(url, protocols=(V5,))
+        reading = socket.receive
+    await world.opened()
+    async with asyncio.timeout(DEADLINE_S):
+        await world.served.stop_rest()
+        while carrying():  # noqa: ASYNC110 - a state of the product
+            await asyncio.sleep(0.01)
+    if wire == "spdy":
+        while await reading():
+            pass
+        await upgrade.close(upgraded.writer)
+    else:
+        while not socket.closed:
+            await reading()
+    await world.quiet()
+
+
 async def test_a_reader_that_stops_stops_the_command(world: World) -> None:
     """Nothing on the way collects what the client does not take."""
     url = url_of(EXEC, "yes", stdout=1)
