@@ -12,6 +12,7 @@ import pytest_asyncio
 from apiserver.store.etcd import EtcdStore
 from apiserver.store.memory import MemoryStore
 from tests.component.apiserver.served import Certificates, Served, make_certificates, serve
+from tests.component.apiserver.stream_world import World, streaming_world
 
 _numbers = itertools.count(1)
 
@@ -34,6 +35,13 @@ async def served(request: pytest.FixtureRequest, certificates: Certificates) -> 
         async with asyncio.timeout(5):
             while running.core.cache.watcher_count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+@pytest_asyncio.fixture
+async def world(certificates: Certificates) -> AsyncIterator[World]:
+    """A pod with streams."""
+    async with streaming_world(certificates) as running:
+        yield running
 
 
 @pytest.fixture

@@ -10,140 +10,30 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-import grpc
 import pytest
-import pytest_asyncio
 
-from apiserver.auth.authz import Attributes, Decision
-from apiserver.store.memory import MemoryStore
 from kubelet.runtime.base import EXITED
-from podyard.api import codec
 from podyard.api.types import Node as NodeObject
-from podyard.api.types import Pod, rpc, rpc_core_v1
 from podyard.base import upgrade
 from podyard.base.spdy_connection import SpdyConnection
 from podyard.base.spdy_session import Ended, Received, Replied, Session
-from tests.component.apiserver.served import Certificates, Served, serve
-from tests.component.apiserver.streaming import Node, kubelet_client, streaming_node
-
-DEADLINE_S = 10.0
-V5 = "v5.channel.k8s.io"
-V4 = "v4.channel.k8s.io"
-BASE64 = "v4.base64.channel.k8s.io"
-OLD = "channel.k8s.io"
-EXEC = "/api/v1/namespaces/default/pods/web/exec"
-FORWARD = "/api/v1/namespaces/default/pods/web/portforward"
-
-
-class Readers:
-    """Lets everything but `create` on exec."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.strict = False
-
-    def authorize(self, attributes: Attributes) -> Decision:
-        if attributes.subresource in ("exec", "attach", "portforward"):
-            self.asked.append((attributes.verb, attributes.subresource))
-            return Decision(not self.strict or attributes.verb != "create")
-        return Decision(True)
-
-
-@dataclass
-class World:
-    """A served pod `web` with a container `main` on a node of ours."""
-
-    served: Served
-    node: Node
-    authorizer: Readers
-
-    async def opened(self) -> None:
-        """The runtime has its connection."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not self.node.runtime.open:  # noqa: ASYNC110 - a state of the fake
-                await asyncio.sleep(0.01)
-
-    async def quiet(self, *, stuck: bool = False) -> None:
-        """Nothing of any stream is left: no task that carries one, no connection to the runtime.
-
-        Args:
-            stuck: the runtime waits for a process that takes no input, and so does not see the end.
-        """
-        async with asyncio.timeout(DEADLINE_S):
-            while carrying():  # noqa: ASYNC110 - a state of the product
-                await asyncio.sleep(0.01)
-            if stuck:
-                self.node.runtime.cut()
-            while self.node.runtime.open:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-
-def carrying() -> list[asyncio.Task[Any]]:
-    """Tasks of a stream that still run."""
-    names = ("splice", "run_command", "serve_command", "listen", "carry", "keep_alive", "forward")
-    return [
-        task
-        for task in asyncio.all_tasks()
-        if any(getattr(task.get_coro(), "__qualname__", "").rpartition(".")[2] == name for name in names)
-    ]
-
-
-@pytest_asyncio.fixture
-async def world(certificates: Certificates) -> AsyncIterator[World]:
-    authorizer = Readers()
-    async with (
-        streaming_node(certificates) as node,
-        serve(
-            MemoryStore(), certificates, authorizer=authorizer, kubelet_tls=kubelet_client(certificates)
-        ) as served,
-    ):
-        machine = NodeObject(
-            metadata={"name": "node-1"},
-            status={
-                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
-            },
-        )
-        await create(served, "nodes", "v1", "Node", machine)
-        await update_status(served, machine)
-        for name, containers, placed in (
-            ("web", ["main"], "node-1"),
-            ("two", ["one", "other"], "node-1"),
-            ("new", ["main"], ""),
-        ):
-            pod = Pod(
-                metadata={"name": name, "namespace": "default"},
-                spec={
-                    "nodeName": placed,
-                    "containers": [{"name": container, "image": "busybox"} for container in containers],
-                },
-            )
-            made = await create(served, "namespaces/default/pods", "v1", "Pod", pod)
-            pod.metadata.uid = made["metadata"]["uid"]
-            if placed:
-                node.pods.pods["default", name] = pod
-        yield World(served, node, authorizer)
-
-
-async def create(served: Served, path: str, version: str, kind: str, obj: Any) -> Any:
-    body = codec.encode_json(obj, version, kind)
-    headers = {"Content-Type": "application/json"}
-    async with served.session.post(f"/api/v1/{path}", data=body, headers=headers) as answer:
-        assert answer.status == 201, await answer.text()
-        return await answer.json()
-
-
-async def update_status(served: Served, node: NodeObject) -> None:
-    body = codec.encode_json(node, "v1", "Node")
-    headers = {"Content-Type": "application/json"}
-    async with served.session.put("/api/v1/nodes/node-1/status", data=body, headers=headers) as answer:
-        assert answer.status == 200, await answer.text()
+from tests.component.apiserver.served import Certificates
+from tests.component.apiserver.stream_world import (
+    BASE64,
+    DEADLINE_S,
+    EXEC,
+    FORWARD,
+    OLD,
+    V4,
+    V5,
+    World,
+    carrying,
+    update_status,
+)
 
 
 def url_of(path: str, *command: str, **flags: Any) -> str:
@@ -548,138 +438,4 @@ async def test_spdy_in_a_websocket(world: World) -> None:
                 for event in session.receive(message.data):
                     if isinstance(event, Received):
                         found += event.data
-    await world.quiet()
-
-
-class Calls:
-    """gRPC's streams."""
-
-    def __init__(self, served: Served) -> None:
-        self._served = served
-
-    def open(self, verb: str, answer: type[Any]) -> Any:
-        request = getattr(rpc_core_v1, f"Pod{verb}Request")
-        return self._served.channel.stream_stream(
-            f"/podyard.core.v1.PodService/{verb}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=answer.FromString,
-        )()
-
-
-def exec_start(*command: str, **options: Any) -> Any:
-    start = {"namespace": "default", "name": "web", "options": {"command": command, **options}}
-    return rpc_core_v1.PodExecRequest(start=start)
-
-
-async def answers(call: Any) -> list[Any]:
-    async with asyncio.timeout(DEADLINE_S):
-        return [answer async for answer in call]
-
-
-async def test_exec_over_grpc(world: World) -> None:
-    call = Calls(world.served).open("Exec", rpc.CommandOutput)
-    await call.write(exec_start("exit", "3", stdout=True, stderr=True))
-    found = await answers(call)
-    assert [answer.WhichOneof("output") for answer in found] == ["stdout", "stderr", "status"]
-    assert (found[0].stdout, found[1].stderr) == (b"out\n", b"err\n")
-    assert found[2].status.details.causes[0].message == "3"
-    call = Calls(world.served).open("Exec", rpc.CommandOutput)
-    await call.write(exec_start("cat", stdin=True, stdout=True))
-    for _ in range(20):
-        await call.write(rpc_core_v1.PodExecRequest(stdin=b"x" * 50_000))
-    await call.done_writing()
-    found = await answers(call)
-    assert b"".join(answer.stdout for answer in found) == b"x" * 1_000_000
-    assert found[-1].status.status == "Success"
-    await world.quiet()
-
-
-async def test_attach_and_sizes_over_grpc(world: World) -> None:
-    call = Calls(world.served).open("Attach", rpc.CommandOutput)
-    start = {"namespace": "default", "name": "web", "options": {"stdin": True, "stdout": True}}
-    await call.write(rpc_core_v1.PodAttachRequest(start=start))
-    await call.write(rpc_core_v1.PodAttachRequest(stdin=b"hello"))
-    await call.done_writing()
-    assert (await answers(call))[0].stdout == b"hello"
-    call = Calls(world.served).open("Exec", rpc.CommandOutput)
-    await call.write(exec_start("sizes", stdout=True, tty=True))
-    for size in ({"width": 80, "height": 24}, {"width": 100, "height": 50}):
-        await call.write(rpc_core_v1.PodExecRequest(resize=size))
-    assert (await answers(call))[0].stdout == b"[(80, 24), (100, 50)]"
-
-
-async def test_ports_over_grpc(world: World) -> None:
-    """Several connections at once, one refused, one closed by the pod: the others go on."""
-    call = Calls(world.served).open("PortForward", rpc.ConnectionEvent)
-    request = rpc_core_v1.PodPortForwardRequest
-    await call.write(request(start={"namespace": "default", "name": "web"}))
-    for connection, port in ((1, 7), (2, 81), (3, 9), (4, 7), (5, 0), (1, 7)):
-        await call.write(request(open={"connection": connection, "port": port}))
-    for connection in (1, 4):
-        await call.write(request(data={"connection": connection, "data": b"to %d" % connection}))
-    await call.write(request(end=1))
-    found: dict[int, list[Any]] = {}
-    async with asyncio.timeout(DEADLINE_S):
-        while sum(map(len, found.values())) < 7:
-            answer = await call.read()
-            found.setdefault(answer.connection, []).append(answer)
-    assert found[2][0].error == "nobody listens on 81"
-    assert found[3][0].closed
-    assert found[4][0].data == b"to 4"
-    assert found[5][0].error == "port 0 must be > 0 and <= 65535"
-    said = {answer.WhichOneof("event"): answer for answer in found[1]}
-    assert said["error"].error == "connection 1 is open already"
-    assert said["data"].data == b"to 1"
-    assert said["closed"].closed
-    await call.write(request(data={"connection": 4, "data": b"still"}))
-    assert (await call.read()).data == b"still"
-    await call.done_writing()
-    assert await call.read() is grpc.aio.EOF
-    await world.quiet()
-
-
-@pytest.mark.parametrize(
-    ("first", "code", "text"),
-    [
-        (exec_start("cat", container="x", stdout=True), "INVALID_ARGUMENT", "container x is not valid"),
-        (rpc_core_v1.PodExecRequest(stdin=b"x"), "INVALID_ARGUMENT", "must be its start"),
-        (
-            rpc_core_v1.PodExecRequest(start={"namespace": "default", "name": "none"}),
-            "NOT_FOUND",
-            'pods "none" not found',
-        ),
-        (exec_start("cat"), "INTERNAL", "at least 1 of stdin, stdout, stderr"),
-    ],
-)
-async def test_refusals_over_grpc(world: World, first: Any, code: str, text: str) -> None:
-    call = Calls(world.served).open("Exec", rpc.CommandOutput)
-    await call.write(first)
-    with pytest.raises(grpc.aio.AioRpcError, match=text) as refused:
-        await answers(call)
-    assert refused.value.code().name == code
-
-
-async def test_create_is_asked_for_over_grpc(world: World) -> None:
-    world.authorizer.strict = True
-    call = Calls(world.served).open("Exec", rpc.CommandOutput)
-    await call.write(exec_start("cat", stdout=True))
-    with pytest.raises(grpc.aio.AioRpcError, match='cannot create resource "pods/exec"'):
-        await answers(call)
-
-
-@pytest.mark.parametrize("verb", ["Exec", "PortForward"])
-async def test_a_call_that_is_cancelled_leaves_nothing(world: World, verb: str) -> None:
-    if verb == "Exec":
-        call = Calls(world.served).open("Exec", rpc.CommandOutput)
-        await call.write(exec_start("yes", stdin=True, stdout=True))
-        await call.read()
-    else:
-        call = Calls(world.served).open("PortForward", rpc.ConnectionEvent)
-        request = rpc_core_v1.PodPortForwardRequest
-        await call.write(request(start={"namespace": "default", "name": "web"}))
-        await call.write(request(open={"connection": 1, "port": 7}))
-        await call.write(request(data={"connection": 1, "data": b"x"}))
-        await call.read()
-    assert world.node.runtime.open == 1
-    call.cancel()
     await world.quiet()

@@ -9,7 +9,7 @@ import pytest
 from apiserver.rules import admission
 from podyard.api import codec, errors
 from podyard.api.types import Pod, core_v1, networking_v1, node_v1, storage_v1
-from tests.unit.apiserver.rules.test_rules import View, made, pod, request
+from tests.unit.apiserver.rules.objects import View, made, pod, request
 
 STORAGE = "storageclass.kubernetes.io/is-default-class"
 INGRESS = "ingressclass.kubernetes.io/is-default-class"
