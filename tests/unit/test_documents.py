@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 # Paths in backquotes that begin with one of our folders.
 NAMED = re.compile(
     r"`((?:podyard|apiserver|scheduler|controller_manager|kubelet|proxy|tests|compose|proto|docs)/[\w./*{},-]*)`"
