@@ -19,7 +19,7 @@ from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup, exporting, pushing
 from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine
-from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.errors import ClusterError, NotFoundError, no_cluster
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.rest import Unreachable
@@ -184,9 +184,7 @@ def status(scope: Scope) -> None:
         await adopting.adopt(engine, scope.name)
         observed = await engine.observe(scope.name)
         if not observed.containers:
-            raise NotFoundError(
-                f"there is no cluster {scope.name!r} on this host", hint="podyard list shows those there are"
-            )
+            raise no_cluster(scope.name)
         ready = await _readiness(scope.name, observed)
         found = await asyncio.gather(
             *(
@@ -343,9 +341,7 @@ def resolve_component(cluster: str, word: str, observed: Observed) -> str:
     """
     names = sorted(observed.containers)
     if not names:
-        raise NotFoundError(
-            f"there is no cluster {cluster!r} on this host", hint="podyard list shows those there are"
-        )
+        raise no_cluster(cluster)
     if word == REGISTRY_NAME and observed.registry is not None:
         return REGISTRY_NAME
     if full_name(cluster, word) in names:

@@ -13,12 +13,9 @@ from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup
 from podyard.cluster.engine import Engine
-from podyard.cluster.spec import ClusterSpec, Role
 from podyard.cluster.state import StateDirectory
-from podyard.cluster.verbs import Verbs, expectation
+from podyard.cluster.verbs import COMPONENTS, NODES, Verbs, expectation
 
-_NODES = (Role.WORKER,)
-_COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
 _WAIT_S = 120.0
 
 # verb -> (method, help, does waiting mean: until NotReady)
@@ -42,7 +39,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
 
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, scope.name)
-            found = await verbs.find(target, _NODES if node else _COMPONENTS)
+            found = await verbs.find(target, NODES if node else COMPONENTS)
             await adopting.adopt(engine, scope.name)
             before = await verbs.heartbeat(found.name) if wait and not breaks else ""
             begun_s = clock.real_monotonic_s()
@@ -115,10 +112,7 @@ def add(scope: Scope) -> None:
     progress = for_this_terminal()
 
     async def work(engine: Engine) -> None:
-        observed = await engine.observe(scope.name)
-        count = observed.count(Role.WORKER) + 1
-        spec = StateDirectory(scope.name).settings().applied(ClusterSpec(name=scope.name))
-        await bringup.up(engine, bringup.UpRequest(spec, nodes=count), progress)
+        count = await bringup.add_node(engine, scope.name, progress)
         progress.note(f"cluster {scope.name}: {count} nodes")
 
     with_engine(work)
@@ -137,7 +131,7 @@ def remove(scope: Scope, target: str) -> None:
 
     async def work(engine: Engine) -> None:
         verbs = Verbs(engine, scope.name)
-        found = await verbs.find(target, _NODES)
+        found = await verbs.find(target, NODES)
         with progress.step(f"removing {found.name}"):
             await verbs.remove_node(found.name)
 

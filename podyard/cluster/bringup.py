@@ -120,6 +120,14 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     return UpResult(spec, placement, steps)
 
 
+async def add_node(engine: Engine, name: str, progress: Progress) -> int:
+    """The same as `up` with one node more; answers how many there are then."""
+    count = (await engine.observe(name)).count(Role.WORKER) + 1
+    spec = StateDirectory(name).settings().applied(ClusterSpec(name=name))
+    await up(engine, UpRequest(spec, nodes=count), progress)
+    return count
+
+
 def _refuse_composed(name: str, observed: Observed) -> None:
     if any(container.role == FILES for container in observed.containers.values()):
         raise ClusterError(

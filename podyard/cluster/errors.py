@@ -25,6 +25,13 @@ class NotFoundError(ClusterError):
     exit_code = 4
 
 
+def no_cluster(name: str) -> NotFoundError:
+    """What every command says of a cluster that is not on this host."""
+    return NotFoundError(
+        f"there is no cluster {name!r} on this host", hint="podyard list shows those there are"
+    )
+
+
 class NotReadyError(ClusterError):
     """A deadline passed before something became ready."""
 

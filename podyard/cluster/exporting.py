@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podyard.cluster.bringup import probe
 from podyard.cluster.engine import Engine, EngineError
-from podyard.cluster.errors import ClusterError, NotFoundError
+from podyard.cluster.errors import ClusterError, no_cluster
 from podyard.cluster.progress import Progress
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import Role
@@ -39,9 +39,7 @@ async def export(engine: Engine, cluster: str, directory: Path, progress: Progre
     """
     observed = await engine.observe(cluster)
     if not observed.containers:
-        raise NotFoundError(
-            f"there is no cluster {cluster!r} on this host", hint="podyard list shows those there are"
-        )
+        raise no_cluster(cluster)
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     for name, container in sorted(observed.containers.items()):
         with progress.step(f"copying the logs of {name}"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from podyard.base import clock
 from podyard.cluster.bringup import probe
 from podyard.cluster.engine import Engine
-from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError
+from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, no_cluster
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import Role, container_name, full_name
@@ -59,6 +59,11 @@ def heal_rules() -> str:
     return f"table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 
+# What `podyard node` and `podyard component` act on.
+NODES = (Role.WORKER,)
+COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
+
+
 class Verbs:
     """Verbs on the containers of one cluster."""
 
@@ -76,10 +81,7 @@ class Verbs:
         wanted = full_name(self._cluster, name)
         found = observed.containers.get(wanted)
         if not observed.containers:
-            raise NotFoundError(
-                f"there is no cluster {self._cluster!r} on this host",
-                hint="podyard list shows those there are",
-            )
+            raise no_cluster(self._cluster)
         if found is None or found.role not in {role.value for role in roles}:
             there = sorted(c.name for c in observed.containers.values() if c.role in {r.value for r in roles})
             listed = ", ".join(there) or "none"

@@ -16,7 +16,7 @@ import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -38,21 +38,19 @@ from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.progress import Progress
 from podyard.cluster.spec import DEFAULT_NODE_GRACE_S, DEFAULT_TOLERATION_S, ClusterSpec, HostPorts, Role
 from podyard.cluster.state import Settings, StateDirectory
-from podyard.cluster.verbs import Verbs
+from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
 from podyard.testing import reaper
 from podyard.testing.owners import LABEL_OWNER, is_gone, own
 
 T = TypeVar("T")
 
-_NODES = (Role.WORKER,)
-_COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
 _VERB_DEADLINE_S = 180.0
 _ANSWER_DEADLINE_S = 60.0
 _RETRY_S = 0.2
 
 
 class Silent:
-    """Progress that nobody sees; the last step's name stands in errors."""
+    """Progress that nobody sees."""
 
     def step(self, text: str) -> nullcontext[None]:
         return nullcontext()
@@ -116,13 +114,6 @@ class AsyncMachine:
         await self._cluster.with_engine(work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    nodes: int
-    node_grace_s: float
-    toleration_s: int
-
-
 class AsyncPodyardCluster:
     """A cluster of its own in containers.
 
@@ -148,7 +139,8 @@ class AsyncPodyardCluster:
         if reuse and name is None:
             raise ValueError("a cluster to be used again needs a name")
         self.name = name or f"test-{ids.hex_id(8)}"
-        self._wish = _Wish(nodes, node_grace_s, toleration_s)
+        self._nodes = nodes
+        self._settings = Settings(node_grace_s, toleration_s)
         self._reuse = reuse
         self._progress: Progress = progress or Silent()
         self._state = StateDirectory(self.name)
@@ -156,7 +148,7 @@ class AsyncPodyardCluster:
     @property
     def node_grace_s(self) -> float:
         """How long a node may be silent before it is NotReady, seconds."""
-        return self._wish.node_grace_s
+        return self._settings.node_grace_s
 
     # Its life.
 
@@ -167,14 +159,12 @@ class AsyncPodyardCluster:
             ClusterError: the host cannot carry it, or it was not ready in time; nothing is left then.
         """
         labels = () if self._reuse else await asyncio.to_thread(_labels)
-        wish = self._wish
-        settings = Settings(wish.node_grace_s, wish.toleration_s, labels)
-        spec = settings.applied(ClusterSpec(name=self.name))
+        spec = replace(self._settings, labels=labels).applied(ClusterSpec(name=self.name))
 
         async def work(engine: Engine) -> None:
             if not self._reuse:
                 await remove_leftovers(engine, self._progress)
-            await bringup.up(engine, bringup.UpRequest(spec, nodes=wish.nodes), self._progress)
+            await bringup.up(engine, bringup.UpRequest(spec, nodes=self._nodes), self._progress)
 
         try:
             await self.with_engine(work)
@@ -268,29 +258,22 @@ class AsyncPodyardCluster:
 
     def node(self, name: str) -> AsyncMachine:
         """A node by its name, or what follows the cluster's in it: `worker-1`."""
-        return AsyncMachine(self, name, _NODES)
+        return AsyncMachine(self, name, NODES)
 
     def component(self, name: str) -> AsyncMachine:
         """Another container: `etcd-1`, `apiserver-1`, `scheduler-1`, `controller-manager-1`."""
-        return AsyncMachine(self, name, _COMPONENTS)
+        return AsyncMachine(self, name, COMPONENTS)
 
     async def add_node(self) -> None:
         """One node more."""
-        settings = self._state.settings()
-
-        async def work(engine: Engine) -> None:
-            count = (await engine.observe(self.name)).count(Role.WORKER) + 1
-            spec = settings.applied(ClusterSpec(name=self.name))
-            await bringup.up(engine, bringup.UpRequest(spec, nodes=count), self._progress)
-
-        await self.with_engine(work)
+        await self.with_engine(lambda engine: bringup.add_node(engine, self.name, self._progress))
 
     async def remove_node(self, name: str) -> None:
         """Takes the last node away again."""
 
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, self.name)
-            await verbs.remove_node((await verbs.find(name, _NODES)).name)
+            await verbs.remove_node((await verbs.find(name, NODES)).name)
 
         await self.with_engine(work)
 
@@ -300,7 +283,7 @@ class AsyncPodyardCluster:
         """What a container's processes have printed."""
 
         async def work(engine: Engine) -> str:
-            found = await Verbs(engine, self.name).find(name, (*_NODES, *_COMPONENTS))
+            found = await Verbs(engine, self.name).find(name, (*NODES, *COMPONENTS))
             chunks = await asyncio.to_thread(list, engine.logs(found.name, follow=False, tail=tail))
             return b"".join(chunks).decode(errors="replace")
 
