@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import foreign
 from tests.cluster.installed import Installed, install
 from tests.cluster.live import Live
 from tests.cluster.support import Cluster
@@ -20,6 +21,14 @@ from tests.cluster.support import Cluster
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """As users have it, outside the repository."""
     return install(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def foreign_image() -> Iterator[str]:
+    """An image with Debian 13's compose, kubectl and Ruby gRPC; see `foreign.command`."""
+    image = foreign.build()
+    yield image
+    foreign.remove(image)
 
 
 @pytest.fixture(scope="session")

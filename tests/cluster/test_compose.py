@@ -11,29 +11,22 @@ import docker
 import pytest
 
 from podyard.cluster.ports import candidate_subnets
-from podyard.cluster.spec import IMAGE
+from tests.cluster import foreign
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SOCKET = "/var/run/docker.sock"
-# Debian 13's compose, in a container with the engine's socket.
-NEWER = f"FROM {IMAGE}\nRUN apt-get update -q && apt-get install -yq --no-install-recommends docker-compose\n"
 OLDER = ("docker-compose",)
-
-
-@pytest.fixture(scope="module")
-def newer() -> Iterator[tuple[str, ...]]:
-    name = f"podyard-test-compose:{os.getpid()}"
-    subprocess.run(["docker", "build", "-q", "-t", name, "-"], input=NEWER.encode(), check=True, timeout=300)
-    yield ("docker", "run", "--rm", "-i", "-v", f"{SOCKET}:{SOCKET}", name, "docker-compose")
-    subprocess.run(["docker", "rmi", "-f", name], check=True, capture_output=True)
 
 
 @pytest.fixture(params=["1.29", "2"])
 def compose(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The command, and its major version checked."""
-    command: tuple[str, ...] = OLDER if request.param == "1.29" else request.getfixturevalue("newer")
+    command: tuple[str, ...] = OLDER
+    if request.param != "1.29":
+        image = request.getfixturevalue("foreign_image")
+        command = (*foreign.command(image, SOCKET), "docker-compose")
     said = subprocess.run([*command, "version", "--short"], capture_output=True, text=True, check=True).stdout
     assert said.startswith(request.param)
     return command
