@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from apiserver.longrunning import scope_of, watching
 from apiserver.registry_errors import api_error, translated
 from apiserver.registry_objects import ApiObject, Item
 from apiserver.registry_options import (
@@ -137,10 +138,10 @@ class Reader:
         check_list_options(options, watch=True)
         selection = selection_of(row, namespace, options)
         parse_revision(options.resourceVersion)
-        return self._watch(row, selection, options)
+        return self._watch(row, scope_of(namespace, options.fieldSelector), selection, options)
 
     async def _watch(
-        self, row: Resource, selection: Selection | None, options: meta_v1.ListOptions
+        self, row: Resource, scope: str, selection: Selection | None, options: meta_v1.ListOptions
     ) -> AsyncGenerator[Frame, None]:
         with translated():
             revision, initial = await self._start_of_watch(
@@ -160,9 +161,10 @@ class Reader:
         if options.timeoutSeconds > 0:
             timer = clock.call_at(clock.now_s() + options.timeoutSeconds, watcher.finish)
         try:
-            async for frame in _frames(watcher):
-                events = [(event.type, event.object.view(row)) for event in frame.events]
-                yield Frame(events, frame.revision, frame.bookmark, frame.initial_events_end)
+            with watching(row, scope):
+                async for frame in _frames(watcher):
+                    events = [(event.type, event.object.view(row)) for event in frame.events]
+                    yield Frame(events, frame.revision, frame.bookmark, frame.initial_events_end)
         finally:
             watcher.close()
             if timer is not None:
@@ -198,13 +200,14 @@ class Reader:
             )
         first = next(iter(rows.values()), None)
         try:
-            async for frame in _frames(watcher):
-                if not frame.events:
-                    if first is not None:
-                        yield first, Frame([], frame.revision, frame.bookmark, frame.initial_events_end)
-                    continue
-                for row, events, last in _runs(rows, frame.events):
-                    yield row, Frame(events, frame.revision if last else 0)
+            with watching(None, "cluster"):
+                async for frame in _frames(watcher):
+                    if not frame.events:
+                        if first is not None:
+                            yield first, Frame([], frame.revision, frame.bookmark, frame.initial_events_end)
+                        continue
+                    for row, events, last in _runs(rows, frame.events):
+                        yield row, Frame(events, frame.revision if last else 0)
         finally:
             watcher.close()
 
