@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PODYARD := $(BIN)/podyard
 
 .DEFAULT_GOAL := help
-.PHONY: help env up down test test-slow check unit simulation image component cluster bench proto proto-files fmt
+.PHONY: help env up down test test-slow soak check unit simulation image component cluster bench proto proto-files fmt
 
 help: ## Show what there is to run
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: env ## All that CI runs
 
 test-slow: env ## What takes long: the scenario three times, then once with the real 50 s and 300 s
 	.ci/stages slow
+
+soak: env ## An hour of churn, after which nothing may have grown or be left
+	.ci/stages image soak
 
 check unit simulation image component cluster: env
 	.ci/stages $@
