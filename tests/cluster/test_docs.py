@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stubs
 from tests.cluster.live import Live
 from tests.cluster.support import Cluster
 
@@ -49,3 +50,25 @@ def test_the_controller_of_the_guide(cluster: Cluster, live: Live, namespace: st
     finally:
         running.terminate()
         running.wait(20)
+
+
+def test_the_program_of_the_grpc_guide(cluster: Cluster, live: Live, namespace: str, tmp_path: Path) -> None:
+    text = (DOCS / "grpc.md").read_text(encoding="utf-8")
+    printed = re.search(r"It prints:\n\n```\n(.*?)```", text, re.DOTALL)
+    assert printed
+    script = tmp_path / "typed.py"
+    code, count = re.subn(r"(?m)^NAMESPACE = .*$", f"NAMESPACE = {namespace!r}", program("grpc.md"))
+    assert count == 1
+    script.write_text(code)
+    made = tmp_path / "stubs"
+    made.mkdir()
+    address = f"127.0.0.1:{live.ports()['grpc']}"
+    done = subprocess.run(
+        stubs.command(stubs.make(made), script, address, str(live.state / "pki")),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (printed[1], "")
