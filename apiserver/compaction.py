@@ -8,6 +8,8 @@ Source: DefaultCompactInterval of apiserver storagebackend.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from apiserver.store.base import Store, StoreError
 from podyard.base import clock, ids, log
 
@@ -16,10 +18,11 @@ PERIOD_S = 300.0
 _logger = log.get_logger("compaction")
 
 
-async def run(store: Store, *, period_s: float = PERIOD_S) -> None:
+async def run(store: Store, compacted: Callable[[int], None], *, period_s: float = PERIOD_S) -> None:
     """Compacts for ever.
 
     Args:
+        compacted: told the revision of each compaction, for whoever else keeps history.
         period_s: real seconds between compactions, and the least history that is kept.
     """
     known = 0
@@ -28,6 +31,7 @@ async def run(store: Store, *, period_s: float = PERIOD_S) -> None:
         try:
             if known:
                 await store.compact(known)
+                compacted(known)
             known = await store.current_revision()
         except StoreError as error:
             _logger.warning("compaction failed", revision=known, error=str(error))

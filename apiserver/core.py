@@ -64,7 +64,7 @@ class ApiCore:
         """Starts following the store and making the system's objects."""
         background.start(self.cache.run(), name="watch cache")
         background.start(self.bootstrap.run(), name="bootstrap")
-        background.start(compaction.run(self.store), name="compaction")
+        background.start(compaction.run(self.store, self.cache.drop_history), name="compaction")
 
     def transport(self, user: str, *groups: str, gate: object = None) -> LocalTransport:
         """A client's way in without a network, as a user."""

@@ -62,6 +62,9 @@ class ApiObject(CachedObject):
     def __init__(self, row: Resource, key: str, value: bytes, create_revision: int, revision: int) -> None:
         super().__init__(key, value, create_revision, revision)
         self.row = row
+        self.release()
+
+    def release(self) -> None:
         self._message: Message | None = None
         self._raw: bytes | None = None
         self._json: bytes | None = None

@@ -431,6 +431,10 @@ class WatchCache:
             assert table_of is not None
             self._apply(table_of, key, at_revision, None if stored is None else self.object_of(stored))
 
+    def drop_history(self, revision: int) -> None:
+        """Forgets the changes up to a revision; a watch from before then has to list anew."""
+        self._rings.drop_until(revision)
+
     def _forget(self, reason: str) -> None:
         """The store is another one (restored from a backup): nothing that was known still counts."""
         _logger.error("watch cache starts anew", reason=reason)

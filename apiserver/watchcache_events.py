@@ -43,6 +43,9 @@ class CachedObject:
         """What field selectors select by."""
         return {}
 
+    def release(self) -> None:
+        """Gives up what was made of the bytes; whoever asks for it once more has it made once more."""
+
     def at_revision(self, revision: int) -> CachedObject:
         """The same state under another resourceVersion."""
         return type(self)(self.key, self.value, self.create_revision, revision)
@@ -124,6 +127,13 @@ class Change:
                 self._gone = before.at_revision(self.revision)
             return self._shared(DELETED, self._gone)
         return None
+
+    def release(self) -> None:
+        """Keeps the bytes alone of what this change superseded: nobody is likely to ask for it any more."""
+        if self.previous is not None:
+            self.previous.release()
+        self._gone = None
+        self._events.clear()
 
     def _shared(self, type_: str, object_: CachedObject) -> WatchEvent:
         event = self._events.get(type_)

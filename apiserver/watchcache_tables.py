@@ -99,6 +99,10 @@ class Table:
         return [objects[key] for key in keys[low:high]]
 
 
+# Changes of a resource that keep what was made of the states that they superseded.
+_WARM = 256
+
+
 class Ring:
     """The recent changes of one resource, complete after `floor`."""
 
@@ -113,8 +117,18 @@ class Ring:
         return len(self._changes)
 
     def append(self, change: Change) -> None:
-        self._changes.append(change)
+        changes = self._changes
+        changes.append(change)
         self.size_bytes += change.size_bytes
+        if len(changes) > _WARM:
+            # Messages and encodings take several times what the bytes take. Those who follow have had them
+            # by now; who comes later has them made anew.
+            changes[-_WARM - 1].release()
+
+    @property
+    def oldest(self) -> int:
+        """The revision of the first change that is still here; there must be one."""
+        return self._changes[0].revision
 
     def drop_oldest(self) -> None:
         change = self._changes.popleft()
@@ -158,6 +172,12 @@ class Rings:
             self._drop_oldest(ring)
         while self._size_bytes > self._ring_bytes:
             self._drop_oldest(max(self._rings.values(), key=lambda ring: ring.size_bytes))
+
+    def drop_until(self, revision: int) -> None:
+        """Forgets all history up to a revision."""
+        for ring in self._rings.values():
+            while len(ring) and ring.oldest <= revision:
+                self._drop_oldest(ring)
 
     def _drop_oldest(self, ring: Ring) -> None:
         before = ring.size_bytes

@@ -378,6 +378,61 @@ async def test_history_is_bounded_by_bytes() -> None:
         bench.cache.watch([Scope(NODES)], from_revision=start).close()
 
 
+async def test_history_that_the_store_has_compacted_goes() -> None:
+    async with running(Bench(CutStore())) as bench:
+        start = bench.cache.revision
+        revisions = [await bench.put(PODS + f"a/{index}") for index in range(4)]
+        await bench.put(NODES + "n")
+        await bench.cache.fresh()
+        bench.cache.drop_history(revisions[1])
+        with pytest.raises(RevisionTooOld, match=rf"too old resource version: {start} \({revisions[1]}\)"):
+            bench.cache.watch([Scope(PODS)], from_revision=start)
+        async with bench.cache.watch([Scope(PODS)], from_revision=revisions[1]) as watcher:
+            assert len(brief(await take(watcher, 2))) == 2
+        # Nothing of this one has gone.
+        bench.cache.watch([Scope(NODES)], from_revision=start).close()
+        bench.cache.drop_history(bench.cache.revision)
+        async with bench.cache.watch([Scope(PODS)], from_revision=revisions[3]) as watcher:
+            last = await bench.put(PODS + "a/0", x="y")
+            assert brief(await take(watcher, 1)) == [("MODIFIED", "0", last)]
+
+
+class Made(Thing):
+    """Knows whether something costly hangs on it."""
+
+    __slots__ = ("cost",)
+
+    def release(self) -> None:
+        self.cost = None
+
+
+async def test_what_was_made_of_old_states_is_given_up() -> None:
+    store = CutStore()
+    bench = Bench(store)
+    states: list[Made] = []
+
+    def make(key: str, value: bytes, create_revision: int, revision: int) -> Made:
+        states.append(Made(key, value, create_revision, revision))
+        states[-1].cost = "much"  # type: ignore[assignment]
+        return states[-1]
+
+    bench.cache = WatchCache(store, resources=[PODS, NODES], make=make)
+    async with running(bench):
+        start = bench.cache.revision
+        other = await bench.put(NODES + "n")
+        revisions = [await bench.put(PODS + "a/1", n=str(number)) for number in range(1_000)]
+        await bench.cache.fresh()
+        kept = [state.revision for state in states if state.cost]
+        # The newest of each, and some that those who follow may not have seen yet.
+        assert kept[0] == other
+        assert kept[1:] == revisions[-len(kept) + 1 :]
+        assert 100 < len(kept) < 500
+        # History is all there.
+        async with bench.cache.watch([Scope(PODS)], from_revision=start) as watcher:
+            seen = brief(await take(watcher, 1_000))
+        assert [revision for _, _, revision in seen] == revisions
+
+
 async def test_a_server_that_starts_resumes_watches_of_its_predecessor() -> None:
     bench = Bench(CutStore())
     start = await bench.store.current_revision()
