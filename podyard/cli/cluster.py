@@ -14,6 +14,7 @@ from typing import TypeVar
 import click
 
 from podyard.base import clock
+from podyard.cli import colours
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup, exporting, pushing
@@ -200,7 +201,7 @@ def status(scope: Scope) -> None:
     shown = with_engine(gather)
     rows = shown.rows
     now_s = clock.real_now_s()
-    _print_table(
+    colours.print_table(
         ("CONTAINER", "ROLE", "STATE", "READY", "ADDRESS", "UP"),
         [
             (
@@ -213,6 +214,7 @@ def status(scope: Scope) -> None:
             )
             for row in rows
         ],
+        colouring={"STATE": colours.of_state, "READY": colours.of_readiness},
     )
     for server, ports in sorted(shown.ports.items()):
         click.echo(f"\n{server}: REST {rest_address(ports)}, gRPC {grpc_address(ports)} (TLS)")
@@ -284,7 +286,11 @@ def list_clusters() -> None:
             rows.append((name, str(workers), f"{running}/{len(containers)}", *endpoints))
         return rows
 
-    _print_table(("NAME", "NODES", "RUNNING", "API SERVER", "GRPC (TLS)"), with_engine(gather))
+    colours.print_table(
+        ("NAME", "NODES", "RUNNING", "API SERVER", "GRPC (TLS)"),
+        with_engine(gather),
+        colouring={"RUNNING": colours.of_share},
+    )
 
 
 @click.command("logs")
@@ -382,9 +388,3 @@ def uptime(container: ObservedContainer, now_s: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
-
-
-def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    for row in [header, *rows]:
-        click.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from typing import Any
 
 import click
 
+from podyard.cli import colours
 from podyard.cli.main import EPILOG, load_command
 from podyard.cluster.errors import ClusterError
-from podyard.cluster.spec import DEFAULT_NAME, SpecError
+from podyard.cluster.spec import DEFAULT_NAME
 from podyard.cluster.version import VERSION
 
 INTERRUPTED_EXIT = 130
-USAGE_EXIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def podyard(context: click.Context, name: str) -> None:
     podyard --name other up --nodes 3            another cluster beside it
     podyard down
     """
+    context.color = colours.allowed(os.environ)
     context.obj = Scope(name)
 
 
@@ -118,8 +120,6 @@ def run() -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except SpecError as error:
-        return _fail(str(error), "", USAGE_EXIT)
     except ClusterError as error:
         return _fail(str(error), error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -132,7 +132,9 @@ def run() -> int:
 
 
 def _fail(message: str, hint: str, code: int) -> int:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    # The context, which knew about colours, has ended.
+    color = colours.allowed(os.environ)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=color)
     for line in hint.splitlines():
-        click.echo(f"{click.style('hint:', fg='cyan')} {line}", err=True)
+        click.echo(f"{click.style('hint:', fg='cyan')} {line}", err=True, color=color)
     return code

@@ -13,6 +13,7 @@ import click
 from podyard.base import config as configuration
 from podyard.base import log
 from podyard.base import run as lifecycle
+from podyard.cluster.errors import ClusterError
 
 ROLES = {
     "apiserver": "apiserver.main",
@@ -61,5 +62,8 @@ def run(role: str, file: str, log_level: str | None) -> None:
 def _component(role: str) -> Any:
     name = ROLES[role]
     if importlib.util.find_spec(name) is None:
-        raise click.ClickException(f"the {role} is not part of this installation (no module {name})")
+        raise ClusterError(
+            f"the {role} is not part of this installation (no module {name})",
+            hint="install podyard again",
+        )
     return importlib.import_module(name)

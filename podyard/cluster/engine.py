@@ -39,11 +39,13 @@ _REQUEST_TIMEOUT_S = 120
 _BUILD_TIMEOUT_S = 1800
 _STOP_GRACE_S = 10
 
+LOOK_AT_ENGINE = "podyard doctor looks at the engine and its host; the engine's own log says more"
+
 
 class EngineError(ClusterError):
-    """The engine refused or could not be reached."""
+    """The engine refused or could not be reached. Without a `hint` of its own, where to look."""
 
-    def __init__(self, message: str, *, hint: str = "", status: int = 0) -> None:
+    def __init__(self, message: str, *, hint: str = LOOK_AT_ENGINE, status: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.status = status
 
@@ -553,7 +555,10 @@ def _build(
         timeout=_BUILD_TIMEOUT_S,
     ):
         if "error" in event:
-            raise EngineError("the image build failed: " + "\n".join([*tail, str(event["error"])]))
+            raise EngineError(
+                "the image build failed: " + "\n".join([*tail, str(event["error"])]),
+                hint="what failed stands above; podyard build tries again from that step",
+            )
         for line in str(event.get("stream", "")).splitlines():
             if line.strip():
                 tail = [*tail[-20:], line]
@@ -564,6 +569,9 @@ def _build(
 def _push(api: docker.APIClient, repository: str, tag: str, on_line: Callable[[str], None]) -> None:
     for event in api.push(repository, tag=tag, stream=True, decode=True):
         if "error" in event:
-            raise EngineError(f"the push failed: {event['error']}")
+            raise EngineError(
+                f"the push failed: {event['error']}",
+                hint=f"see what the registry says: podyard logs {REGISTRY_NAME}",
+            )
         if event.get("status") and "progress" not in event:
             on_line(" ".join(filter(None, (event.get("id", ""), event["status"]))))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """Something failed. The text says what, `hint` what to do about it."""
+    """Something failed. The text says what, `hint` what to do about it: there is always something."""
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str) -> None:
+        assert hint.strip(), f"nobody is told what to do about: {message}"
         super().__init__(message)
         self.hint = hint
+
+
+class SpecError(ClusterError):
+    """The wish cannot be granted, whatever the host."""
+
+    exit_code = 2
 
 
 class PreflightError(ClusterError):

@@ -255,4 +255,7 @@ async def _bootstrap(archive: Path, progress: Progress) -> None:
             process.kill()
             await process.wait()
     if code != 0:
-        raise ClusterError(f"{_BOOTSTRAP_TOOL} failed:\n" + "\n".join(tail))
+        raise ClusterError(
+            f"{_BOOTSTRAP_TOOL} failed:\n" + "\n".join(tail),
+            hint=f"{BASE_IMAGE} made or loaded some other way (docker load) will do as well",
+        )

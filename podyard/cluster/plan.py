@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from typing import assert_never
 
+from podyard.cluster.errors import SpecError
 from podyard.cluster.roles import Container, Volume
-from podyard.cluster.spec import ClusterSpec, Role, SpecError
+from podyard.cluster.spec import ClusterSpec, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,8 @@ def resolve_nodes(asked: int | None, observed: Observed, *, meant: int | None, d
         return max(present, meant) if meant is not None else present or default
     if asked < present:
         raise SpecError(
-            f"the cluster has {present} nodes and `up` takes none away; "
-            f"podyard node remove worker-{present} does, the last one first"
+            f"the cluster has {present} nodes and `up` takes none away",
+            hint=f"podyard node remove worker-{present} does, the last one first",
         )
     return asked
 

@@ -127,7 +127,7 @@ def explain_start_failure(error: EngineError, name: str) -> EngineError | Prefli
             f"{name}: the engine may not give the container what a node needs: {error}",
             hint="a rootless engine, or one that lacks these capabilities itself, cannot carry nodes",
         )
-    return EngineError(f"{name}: {error}", status=error.status)
+    return EngineError(f"{name}: {error}", hint=error.hint, status=error.status)
 
 
 def _version(text: str) -> tuple[int, ...]:

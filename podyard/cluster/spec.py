@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from podyard.cluster.errors import SpecError
 from podyard.cluster.version import VERSION
 
 POD_NETWORK = "10.244.0.0/16"
@@ -77,10 +78,6 @@ DEFAULT_TOLERATION_S = 300
 MIN_NODE_GRACE_S = 12.0
 
 
-class SpecError(ValueError):
-    """The wish cannot be granted; the text says what to change."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """The wish: how many of each role, from which image."""
@@ -100,19 +97,24 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SpecError(
-                f"{self.name!r} is no name for a cluster: lower-case letters, digits and '-' "
-                "(not at the ends), a letter first, at most 32 characters"
+                f"{self.name!r} is no name for a cluster",
+                hint="lower-case letters, digits and '-' (not at the ends), a letter first, 32 at most",
             )
         if self.name in _ENGINE_NETWORKS:
-            raise SpecError(f"{self.name!r} is the name of one of the engine's own networks")
+            raise SpecError(
+                f"{self.name!r} is the name of one of the engine's own networks", hint="choose another name"
+            )
         if self.node_grace_s < MIN_NODE_GRACE_S:
             raise SpecError(
-                f"nodes renew every 10 s: a grace under {MIN_NODE_GRACE_S:g} s would call all of them dead"
+                f"nodes renew every 10 s: a grace of {self.node_grace_s:g} s would call all of them dead",
+                hint=f"give them {MIN_NODE_GRACE_S:g} s or more",
             )
         if self.toleration_s < 0:
-            raise SpecError("a toleration has at least 0 seconds")
+            raise SpecError(
+                f"pods cannot stay for {self.toleration_s} s on a lost node", hint="give them 0 s or more"
+            )
         if not 0 <= self.nodes <= MAX_NODES:
-            raise SpecError(f"a cluster has 0 to {MAX_NODES} nodes, not {self.nodes}")
+            raise SpecError(f"a cluster cannot have {self.nodes} nodes", hint=f"it has from 0 to {MAX_NODES}")
 
     def count(self, role: Role) -> int:
         """How many containers of the role."""

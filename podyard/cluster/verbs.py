@@ -190,7 +190,9 @@ class Verbs:
 def _port(state: StateDirectory) -> int:
     placement = state.placement()
     if placement is None or not placement.ports:
-        raise NotFoundError(f"the cluster {state.cluster!r} has no API server on this host")
+        raise NotFoundError(
+            f"the cluster {state.cluster!r} has no API server on this host", hint="podyard up makes one"
+        )
     return next(iter(placement.ports.values())).rest
 
 
@@ -198,7 +200,7 @@ async def _until(condition: Callable[[], Awaitable[bool]], problem: str, timeout
     end_s = clock.real_monotonic_s() + timeout_s
     while not await condition():
         if clock.real_monotonic_s() > end_s:
-            raise NotReadyError(problem)
+            raise NotReadyError(problem, hint="podyard status shows what runs, podyard logs what it says")
         await clock.real_sleep(_POLL_S)
 
 

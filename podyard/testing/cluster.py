@@ -100,7 +100,9 @@ class AsyncMachine:
 
     async def _do(self, verb: Callable[[Verbs, str], Awaitable[None]], wait: bool, *, ready: bool) -> None:
         if wait and Role.WORKER not in self._roles:
-            raise ClusterError(f"{self.name} is no node: there is no Ready to wait for")
+            raise ClusterError(
+                f"{self.name} is no node: there is no Ready to wait for", hint="leave `wait` out"
+            )
 
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, self._cluster.name)
@@ -480,7 +482,10 @@ def run_kubectl(kubeconfig: Path, arguments: tuple[str, ...], input: str | None,
     )
     if check and done.returncode:
         words = " ".join(arguments)
-        raise ClusterError(f"kubectl {words} ended with {done.returncode}: {done.stderr.strip()}")
+        raise ClusterError(
+            f"kubectl {words} ended with {done.returncode}: {done.stderr.strip()}",
+            hint="with check=False its failure is an answer like any other",
+        )
     return done.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -58,10 +59,11 @@ def run(tmp_path, monkeypatch):
     StateDirectory("demo").save_placement(ClusterSpec("demo", nodes=1), placement)
     monkeypatch.setattr(cluster.bringup, "probe", lambda *_: FakeProbe())
 
-    def run(*words: str, **states: str):
+    def run(*words: str, terminal: bool = False, **states: str):
         engine = FakeEngine(**states)
         monkeypatch.setattr(cluster, "with_engine", lambda work: asyncio.run(work(engine)))
-        return CliRunner().invoke(podyard, words)
+        # What goes to a terminal, or what is left of it in a pipe.
+        return CliRunner().invoke(podyard, words, color=terminal)
 
     return run
 
@@ -97,3 +99,32 @@ def test_both_addresses_of_the_api_server_are_shown(run):
     assert expected in run("status", "--name", "demo", **states).output.splitlines()
     row = columns(run("list", **states).output)["demo"]
     assert row == ["demo", "1", "2/2", "https://127.0.0.1:26443", "127.0.0.1:26444"]
+
+
+STATES = {"apiserver": "running", "worker": "paused", "scheduler": "exited"}
+
+
+@pytest.mark.parametrize("words", [("status", "--name", "demo"), ("list",)])
+def test_colours_are_for_terminals_only(run, monkeypatch, words):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    piped = run(*words, **STATES).output
+    shown = run(*words, terminal=True, **STATES).output
+    assert "\x1b" not in piped
+    assert click.unstyle(shown) == piped
+    assert "\x1b" in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(*words, terminal=True, **STATES).output == piped
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "dumb")
+    assert run(*words, terminal=True, **STATES).output == piped
+
+
+def test_the_colour_says_how_it_is(run, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = run("status", "--name", "demo", terminal=True, **STATES).output
+    for word, colour in {"running": "green", "paused": "yellow", "exited": "red", "yes": "green"}.items():
+        assert click.style(word, fg=colour) in shown
+    assert click.style("no: exited", fg="red") in shown
+    assert click.style("2/3", fg="green") not in run("list", terminal=True, **STATES).output

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podyard.base.pki import KeyPair, SigningKey
+from podyard.cluster.errors import SpecError
 from podyard.cluster.identities import Authority, Material, entries
 from podyard.cluster.plan import (
     Connect,
@@ -31,7 +32,7 @@ from podyard.cluster.plan import (
     resolve_nodes,
 )
 from podyard.cluster.roles import Container, containers, registry
-from podyard.cluster.spec import ClusterSpec, HostPorts, Placement, Role, SpecError
+from podyard.cluster.spec import ClusterSpec, HostPorts, Placement, Role
 
 IMAGE = "sha256:new"
 SUBNET = "172.28.0.0/22"
@@ -218,8 +219,9 @@ def test_nodes_default_to_what_is_there() -> None:
     assert resolve_nodes(None, observed, meant=4, default=2) == 4
     assert resolve_nodes(None, Observed(), meant=1, default=2) == 1
     assert resolve_nodes(None, observed, meant=1, default=2) == 3
-    with pytest.raises(SpecError, match="3 nodes and `up` takes none away; podyard node remove worker-3"):
+    with pytest.raises(SpecError, match="3 nodes and `up` takes none away") as refused:
         resolve_nodes(2, observed, meant=None, default=2)
+    assert refused.value.hint == "podyard node remove worker-3 does, the last one first"
 
 
 def test_subnets_that_overlap_are_left_out() -> None:
