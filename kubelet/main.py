@@ -18,6 +18,7 @@ from kubelet.shell import Kubelet
 from kubelet.tokens import TokenManager
 from kubelet.traces import Traces
 from kubelet.volumes import PodVolumes
+from podyard.api.types import Taint
 from podyard.base import log
 from podyard.base.config import TlsFiles
 from podyard.base.health import HealthServer
@@ -30,6 +31,15 @@ _LOGGER = log.get_logger("kubelet")
 
 
 @dataclass(frozen=True)
+class TaintConfig:
+    """A taint to register with."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
 class Config:
     """`/etc/podyard/config.yaml` of a kubelet.
 
@@ -38,6 +48,8 @@ class Config:
         apiservers: `host:port` of gRPC with mutual TLS.
         tls: client certificate of `system:node:NAME`.
         serving: certificate of the kubelet's own server; its CA verifies the API server's.
+        labels: of the node, besides its own (upstream: --node-labels); kept up to date.
+        taints: of the node when it registers (upstream: --register-with-taints), not later.
     """
 
     name: str
@@ -52,6 +64,7 @@ class Config:
     cluster_dns: list[str] = field(default_factory=lambda: ["10.96.0.10"])
     cluster_domain: str = "cluster.local"
     labels: dict[str, str] = field(default_factory=dict)
+    taints: list[TaintConfig] = field(default_factory=list)
     log_level: str = "info"
 
 
@@ -100,6 +113,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         address=address,
         port=server.port,
         labels=config.labels,
+        taints=[Taint(key=one.key, value=one.value, effect=one.effect) for one in config.taints],
     )
     try:
         async with Background() as background:

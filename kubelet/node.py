@@ -15,7 +15,7 @@ from typing import Any
 
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
 from podyard.api import quantity
-from podyard.api.types import Lease, Node, NodeCondition, core_v1
+from podyard.api.types import Lease, Node, NodeCondition, Taint, core_v1
 
 KUBELET_VERSION = "v1.36.0"
 LEASE_NAMESPACE = "kube-node-lease"
@@ -84,7 +84,7 @@ def _text(path: str) -> str:
         return ""
 
 
-def new_node(name: str, machine: Machine, labels: dict[str, str]) -> Node:
+def new_node(name: str, machine: Machine, labels: dict[str, str], taints: Sequence[Taint] = ()) -> Node:
     """The node as it registers itself."""
     own = {
         "kubernetes.io/hostname": name,
@@ -94,7 +94,8 @@ def new_node(name: str, machine: Machine, labels: dict[str, str]) -> Node:
         "beta.kubernetes.io/arch": machine.architecture,
     }
     annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
-    return Node(metadata={"name": name, "labels": {**own, **labels}, "annotations": annotations})
+    metadata = {"name": name, "labels": {**own, **labels}, "annotations": annotations}
+    return Node(metadata=metadata, spec={"taints": list(taints)})
 
 
 def node_status(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from kubelet.node import (
     LEASE_NAMESPACE,
@@ -19,7 +20,7 @@ from kubelet.runtime.base import Runtime, RuntimeFailure, RuntimeStatus
 from kubelet.shell import Kubelet
 from podyard.api import errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Lease, Node, copy_of
+from podyard.api.types import Lease, Node, Taint, copy_of
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
@@ -41,6 +42,8 @@ class NodeAgent:
     Args:
         address: returns the node's address on the cluster's network.
         port: of the kubelet's server.
+        labels: of the node besides its own.
+        taints: that it registers with.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class NodeAgent:
         address: str,
         port: int,
         labels: dict[str, str],
+        taints: Sequence[Taint] = (),
     ) -> None:
         self._kubelet = kubelet
         self._client = client
@@ -63,6 +67,7 @@ class NodeAgent:
         self._address = address
         self._port = port
         self._labels = labels
+        self._taints = taints
         self._lease: Lease | None = None
         self._reported_at_s = 0.0
         self._ready = False
@@ -82,7 +87,7 @@ class NodeAgent:
             await self._report_for_ever(node)
 
     async def _register(self) -> Node:
-        wanted = new_node(self._kubelet.node_name, self._machine, self._labels)
+        wanted = new_node(self._kubelet.node_name, self._machine, self._labels, self._taints)
         failures = 0
         while True:
             try:

@@ -73,6 +73,15 @@ def load(
     return typing.cast("C", _build(cls, values, str(file or "configuration")))
 
 
+def build(cls: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Builds a `cls` from plain data; `where` begins the text of an error.
+
+    Raises:
+        ConfigError: unknown key, wrong type, missing required key.
+    """
+    return typing.cast("C", _build(cls, values, where))
+
+
 def redacted(config: object) -> dict[str, Any]:
     """The configuration as plain data for the start-up log, without the values of secrets."""
 

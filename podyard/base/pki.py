@@ -113,6 +113,18 @@ def new_signing_key() -> SigningKey:
     return SigningKey(_private_pem(key), public)
 
 
+def certificates_of(pem: bytes) -> list[str]:
+    """Each certificate of a PEM file alone, in order; whatever else the file holds is left out.
+
+    Raises:
+        ValueError: there is none, or one that cannot be read.
+    """
+    return [
+        certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
+        for certificate in x509.load_pem_x509_certificates(pem)
+    ]
+
+
 def serves(pair: KeyPair, authority: KeyPair, identity: Identity, *, now_s: float) -> bool:
     """True while the pair is `authority`'s word for exactly this identity and not due for renewal.
 

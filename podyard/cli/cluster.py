@@ -1,4 +1,4 @@
-"""The subcommands that work on the cluster's containers: up, down, status, list, logs, push."""
+"""The subcommands that work on the cluster's containers: build, down, status, list, logs, push."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,7 @@ from podyard.base import clock
 from podyard.cli import colours
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
-from podyard.cluster import adopting, bringup, exporting, pushing
+from podyard.cluster import adopting, bringup, exporting, publishing, pushing
 from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, no_cluster
@@ -25,10 +25,10 @@ from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import (
-    MIN_NODE_GRACE_S,
     REGISTRY_NAME,
     ClusterSpec,
     HostPorts,
+    Publication,
     Role,
     full_name,
 )
@@ -50,80 +50,6 @@ def with_engine(work: Callable[[Engine], Awaitable[T]]) -> T:
             await engine.close()
 
     return asyncio.run(connected())
-
-
-@click.command("up")
-@click.option(
-    "--nodes", type=click.IntRange(min=0), help="How many nodes; default: as many as there are, else 2."
-)
-@click.option(
-    "--build", is_flag=True, help="Build the image anew when the code changed, and replace the containers."
-)
-@click.option(
-    "--toleration-seconds",
-    "toleration_s",
-    type=click.IntRange(min=0),
-    help="How long new pods stay on a lost node; default: as it is, else 300.",
-)
-@click.option(
-    "--node-grace-seconds",
-    "node_grace_s",
-    type=click.FloatRange(min=MIN_NODE_GRACE_S),
-    help="How long a node may be silent before it is NotReady; default: as it is, else 50.",
-)
-@click.option(
-    "--wait/--no-wait", default=True, help="Whether to wait until the API server and all nodes are ready."
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1),
-    default=bringup.READY_DEADLINE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait.",
-)
-@pass_scope
-def up(
-    scope: Scope,
-    nodes: int | None,
-    build: bool,
-    toleration_s: int | None,
-    node_grace_s: float | None,
-    wait: bool,
-    timeout_s: float,
-) -> None:
-    """Bring the cluster up: make what is missing, start what stands still, touch nothing else.
-
-    The first time it builds the image. It may be called again at any time: to grow the cluster, after a
-    restart of the host, or after Ctrl-C.
-
-    \b
-    podyard up
-    podyard up --nodes 3
-    podyard --name other up
-    """
-    settings = StateDirectory(scope.name).settings()
-    if toleration_s is not None:
-        settings = replace(settings, toleration_s=toleration_s)
-    if node_grace_s is not None:
-        settings = replace(settings, node_grace_s=node_grace_s)
-    request = bringup.UpRequest(
-        settings.applied(ClusterSpec(name=scope.name)),
-        nodes=nodes,
-        rebuild=build,
-        wait=wait,
-        ready_deadline_s=timeout_s,
-    )
-    progress = for_this_terminal()
-    result = with_engine(lambda engine: bringup.up(engine, request, progress))
-    option = "" if scope.name == "podyard" else f" --name {scope.name}"
-    if result.steps:
-        progress.note(
-            f"cluster {scope.name}: {result.spec.nodes} nodes. Next: podyard{option} kubectl get nodes"
-        )
-    else:
-        progress.note(f"cluster {scope.name}: {result.spec.nodes} nodes, nothing to do")
 
 
 @click.command("build")
@@ -170,6 +96,7 @@ class _Row:
 class _Status:
     rows: list[_Row]
     ports: dict[str, HostPorts]
+    published: tuple[Publication, ...]
 
 
 @click.command("status")
@@ -195,8 +122,9 @@ def status(scope: Scope) -> None:
             )
         )
         rows = [_Row(one, ready_word(one, ready.get(one.name, ""))) for one in found if one is not None]
-        placement = StateDirectory(scope.name).placement()
-        return _Status(rows, placement.ports if placement else {})
+        state = StateDirectory(scope.name)
+        placement = state.placement()
+        return _Status(rows, placement.ports if placement else {}, state.settings().publish)
 
     shown = with_engine(gather)
     rows = shown.rows
@@ -217,7 +145,9 @@ def status(scope: Scope) -> None:
         colouring={"STATE": colours.of_state, "READY": colours.of_readiness},
     )
     for server, ports in sorted(shown.ports.items()):
-        click.echo(f"\n{server}: REST {rest_address(ports)}, gRPC {grpc_address(ports)} (TLS)")
+        click.echo(f"\n{server}: REST {ports.rest_url}, gRPC {ports.grpc_target} (TLS)")
+    for each in shown.published:
+        click.echo(publishing.describe(scope.name, each))
     if any(row.ready not in {"-", "yes"} for row in rows):
         sys.exit(1)
 
@@ -232,16 +162,6 @@ def ready_word(container: ObservedContainer, said: str) -> str:
     if container.state != "running":
         return f"no: {container.state}"
     return said or "-"
-
-
-def rest_address(ports: HostPorts) -> str:
-    """Where this host reaches an API server's REST."""
-    return f"https://127.0.0.1:{ports.rest}"
-
-
-def grpc_address(ports: HostPorts) -> str:
-    """Where this host reaches an API server's gRPC, with TLS; what grpc calls the target."""
-    return f"127.0.0.1:{ports.grpc}"
 
 
 async def _readiness(name: str, observed: Observed) -> dict[str, str]:
@@ -260,7 +180,7 @@ async def _readiness(name: str, observed: Observed) -> dict[str, str]:
         if server not in result or observed.containers[server].state != "running":
             continue
         try:
-            probe = bringup.probe(state, ports.rest)
+            probe = bringup.probe(state, ports)
             await probe.readyz()
             result[server] = "yes"
             for node in await probe.nodes():
@@ -282,7 +202,7 @@ def list_clusters() -> None:
             running = sum(1 for container in containers if container.state == "running")
             placement = StateDirectory(name).placement()
             server = next(iter(placement.ports.values()), None) if placement else None
-            endpoints = (rest_address(server), grpc_address(server)) if server else ("-", "-")
+            endpoints = (server.rest_url, server.grpc_target) if server else ("-", "-")
             rows.append((name, str(workers), f"{running}/{len(containers)}", *endpoints))
         return rows
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from podyard.cli import colours
 from podyard.cli.main import EPILOG, load_command
@@ -21,9 +22,10 @@ INTERRUPTED_EXIT = 130
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is true of every command: which cluster it means."""
+    """What is true of every command: which cluster it means, and whether the user named it."""
 
     name: str
+    named: bool = True
 
 
 def _choose(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -49,7 +51,7 @@ def pass_scope(command: Callable[..., Any]) -> Callable[..., Any]:
 
 # Short texts stand here so that `--help` imports no subcommand.
 _COMMANDS = {
-    "up": ("podyard.cli.cluster:up", "Bring the cluster up, grow it, or repair it."),
+    "up": ("podyard.cli.up:up", "Bring the cluster up, grow it, or repair it."),
     "build": ("podyard.cli.cluster:build", "Build the image, where it is missing or the code changed."),
     "down": ("podyard.cli.cluster:down", "Remove the cluster with all its data."),
     "status": ("podyard.cli.cluster:status", "Show each container and whether it is ready."),
@@ -110,7 +112,8 @@ def podyard(context: click.Context, name: str) -> None:
     podyard down
     """
     context.color = colours.allowed(os.environ)
-    context.obj = Scope(name)
+    named = context.get_parameter_source("name") is not ParameterSource.DEFAULT
+    context.obj = Scope(name, named)
 
 
 def run() -> int:

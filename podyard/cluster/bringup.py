@@ -8,17 +8,19 @@ machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
 from podyard.base import clock
 from podyard.cluster import ports as host_ports
-from podyard.cluster import preflight
+from podyard.cluster import preflight, publishing
 from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine, EngineError
-from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError
+from podyard.cluster.enginehost import LOOPBACK
+from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, SpecError
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import (
     Connect,
@@ -40,12 +42,16 @@ from podyard.cluster.plan import (
 from podyard.cluster.progress import Progress
 from podyard.cluster.rest import RestProbe, Unreachable
 from podyard.cluster.roles import Container, containers, registry
+from podyard.cluster.settings import Settings, registered_differently
 from podyard.cluster.spec import (
     REGISTRY_NAME,
     REGISTRY_PORT,
     ClusterSpec,
+    HostPorts,
     Placement,
+    Port,
     Role,
+    container_name,
 )
 from podyard.cluster.state import Busy, StateDirectory, locked
 
@@ -89,7 +95,7 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
 
     Raises:
         PreflightError: the host cannot carry it.
-        SpecError: fewer nodes than there are.
+        SpecError: fewer nodes than there are, or something else that a cluster that is there cannot become.
         NotReadyError: it was started, but did not become ready in time.
         EngineError: the engine refused something.
     """
@@ -101,7 +107,8 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
             request.spec,
             nodes=resolve_nodes(request.nodes, observed, meant=state.nodes(), default=DEFAULT_NODES),
         )
-        await _check_host(engine, spec, progress)
+        _check_wish(spec, observed, state, progress)
+        await _check_host(engine, spec, observed, progress)
         image_id = await ensure_image(engine, spec.image, progress, rebuild=request.rebuild)
         kept = [] if request.rebuild else on_another_image(observed, image_id)
         if kept:
@@ -118,6 +125,35 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     if request.wait:
         await _await_ready(engine, request, spec, placement, state, progress, before)
     return UpResult(spec, placement, steps)
+
+
+def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, progress: Progress) -> None:
+    """Whether the cluster that is there can become what is wished; says what stays as it is.
+
+    Raises:
+        SpecError: it can't.
+    """
+    publishing.require_nodes(spec.publish, spec.nodes)
+    before = state.settings()
+    if observed.count(Role.ETCD) and before.etcd_members != spec.etcd_members:
+        raise SpecError(
+            f"the cluster has {before.etcd_members} etcd members, and their number cannot change",
+            hint=f"say {before.etcd_members}, or make it anew: podyard down, then up",
+        )
+    for role in (Role.SCHEDULER, Role.CONTROLLER_MANAGER):
+        present = observed.count(role)
+        if present > spec.count(role):
+            raise SpecError(
+                f"the cluster has {present} containers of the role {role} and `up` takes none away",
+                hint=f"say {present}, or make it anew: podyard down, then up",
+            )
+    stay = registered_differently(before, Settings.of(spec), min(observed.count(Role.WORKER), spec.nodes))
+    if stay:
+        names = ", ".join(container_name(spec.name, Role.WORKER, index) for index in stay)
+        progress.note(
+            f"{names}: a node that is registered keeps its taints and the labels that are left out now; "
+            "podyard kubectl taint nodes, or label nodes, changes them"
+        )
 
 
 async def add_node(engine: Engine, name: str, progress: Progress) -> int:
@@ -169,13 +205,14 @@ async def _reach(
     """
     taken: list[Step] = []
     lost_subnets: list[str] = []
+    lost_ports: set[int] = set()
     for tries_left in reversed(range(_CHOICES)):
         try:
             async with _registry_turn(engine):
                 observed = await engine.observe(spec.name)
                 if not replace_living:
                     observed = as_if_on(observed, image_id)
-                placement = await _place(engine, state, spec, observed, lost_subnets)
+                placement = await _place(engine, state, spec, observed, lost_subnets, lost_ports)
                 steps = await _plan_at(engine, spec, image_id, state, observed, placement)
                 taken += steps
                 await _Execution(engine, spec, placement, progress).run(steps)
@@ -184,11 +221,21 @@ async def _reach(
             # Between our choice and its use another program may take the port, or another cluster the subnet.
             if not tries_left or not any(words in str(error).lower() for words in _LOST_CHOICE):
                 raise
+            ports = ports_named(str(error))
+            wished = next((each for each in spec.publish if each.port.outside in ports), None)
+            if wished is not None:
+                preflight.require([preflight.taken_port(wished.port, str(error))])
             progress.note(f"{error}; choosing another")
+            lost_ports |= ports
             # The engine does not list the other cluster's network until it is complete.
             if _LOST_SUBNET in str(error).lower():
                 lost_subnets.append(placement.subnet)
     return placement, taken
+
+
+def ports_named(words: str) -> set[int]:
+    """The ports of the host that the engine complains about."""
+    return {int(number) for number in re.findall(r"(?<=[0-9\]]):([0-9]{1,5})(?![0-9.])", words)}
 
 
 async def _plan_at(
@@ -210,7 +257,7 @@ async def _plan_at(
         observed,
         subnet=placement.subnet,
         image_id=image_id,
-        registry=await _registry(engine, placement),
+        registry=await _registry(engine, spec, placement),
     )
 
 
@@ -237,22 +284,45 @@ async def _registry_turn(engine: Engine) -> AsyncIterator[None]:
         yield
 
 
-async def _check_host(engine: Engine, spec: ClusterSpec, progress: Progress) -> None:
+async def _check_host(engine: Engine, spec: ClusterSpec, observed: Observed, progress: Progress) -> None:
     facts = await preflight.gather(engine)
     image_present = bool(await engine.image_id(spec.image))
     problems = preflight.judge(facts, nodes=spec.nodes, image_present=image_present)
+    problems += await _taken_ports(engine, spec, observed)
     preflight.require(problems)
     for problem in problems:
         progress.note(f"{problem.text}; {problem.remedy}")
 
 
+async def _taken_ports(engine: Engine, spec: ClusterSpec, observed: Observed) -> list[preflight.Problem]:
+    """The ports that are to be published and that something else has; of another host nothing is known."""
+    if engine.host != LOOPBACK:
+        return []
+    ours: set[Port] = set()
+    for name, found in observed.containers.items():
+        if spec.publish and found.role == Role.WORKER and found.state in {"running", "paused"}:
+            ours |= await engine.published(name)
+    return [
+        preflight.taken_port(each.port, why)
+        for each in spec.publish
+        if each.port not in ours and (why := host_ports.taken(each.port))
+    ]
+
+
 async def _place(
-    engine: Engine, state: StateDirectory, spec: ClusterSpec, observed: Observed, lost_subnets: Sequence[str]
+    engine: Engine,
+    state: StateDirectory,
+    spec: ClusterSpec,
+    observed: Observed,
+    lost_subnets: Sequence[str],
+    lost_ports: Set[int],
 ) -> Placement:
     """Where the cluster lives: as before, with what is missing chosen now."""
     kept = state.placement()
     running = {name for name, found in observed.containers.items() if found.state in {"running", "paused"}}
-    chosen = host_ports.choose_ports(spec, kept.ports if kept else {}, running)
+    chosen = host_ports.choose_ports(
+        spec, kept.ports if kept else {}, running, host=engine.host, lost=lost_ports
+    )
     mtu = kept.mtu if kept else await engine.default_mtu()
     if observed.network is not None:
         return Placement(observed.network.subnet, mtu, chosen)
@@ -262,8 +332,9 @@ async def _place(
     return Placement(host_ports.candidate_subnets(used, beginning=spec.name)[0], mtu, chosen)
 
 
-async def _registry(engine: Engine, placement: Placement) -> Container:
+async def _registry(engine: Engine, spec: ClusterSpec, placement: Placement) -> Container:
     taken = {port for ports in placement.ports.values() for _, port in ports.pairs()}
+    taken |= {each.port.outside for each in spec.publish}
     port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
     return registry(host_port=port or host_ports.free_port(taken, beginning=REGISTRY_NAME))
 
@@ -356,8 +427,8 @@ async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T]
         raise failures.exceptions[0] from None
 
 
-def probe(state: StateDirectory, port: int) -> RestProbe:
-    """Asks the API server at a host port as the administrator.
+def probe(state: StateDirectory, ports: HostPorts) -> RestProbe:
+    """Asks an API server as the administrator.
 
     Raises:
         NotFoundError: the cluster's certificates are not on this host.
@@ -368,7 +439,7 @@ def probe(state: StateDirectory, port: int) -> RestProbe:
             f"the certificates of the cluster {state.cluster!r} are not on this host",
             hint="podyard up makes them anew",
         )
-    return RestProbe(port, ca=authority, certificate=certificate, key=key)
+    return RestProbe(ports, ca=authority, certificate=certificate, key=key)
 
 
 async def _heartbeats_of_idle(state: StateDirectory, observed: Observed) -> dict[str, str]:
@@ -382,7 +453,7 @@ async def _heartbeats_of_idle(state: StateDirectory, observed: Observed) -> dict
     if not idle or placement is None or not placement.ports:
         return {}
     try:
-        known = await probe(state, next(iter(placement.ports.values())).rest).heartbeats(timeout_s=2.0)
+        known = await probe(state, next(iter(placement.ports.values()))).heartbeats(timeout_s=2.0)
     except (Unreachable, NotFoundError):
         return {}
     return {name: beat for name, beat in known.items() if name in idle}
@@ -402,10 +473,10 @@ async def _await_ready(
     end_s = clock.real_monotonic_s() + request.ready_deadline_s
     for name, ports in placement.ports.items():
         with progress.step(f"waiting for {name}"):
-            await _poll(engine, probe(state, ports.rest).readyz, name, end_s)
+            await _poll(engine, probe(state, ports).readyz, name, end_s)
     if not spec.nodes:
         return
-    first = probe(state, placement.ports[spec.names(Role.APISERVER)[0]].rest)
+    first = probe(state, placement.ports[spec.names(Role.APISERVER)[0]])
     names = spec.names(Role.WORKER)
 
     async def nodes_ready() -> None:

@@ -8,14 +8,17 @@ Written for compose 1.29 and later: no `cgroup`, no top-level `name`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from podyard.base.pki import KeyPair, SigningKey
+from podyard.cluster.enginehost import in_url
 from podyard.cluster.identities import Material
 from podyard.cluster.roles import CONFIG_DIRECTORY, LOG_OPTIONS, Container, containers, registry
+from podyard.cluster.settings import Settings
 from podyard.cluster.spec import (
     LABEL_CLUSTER,
     LABEL_ROLE,
@@ -24,6 +27,7 @@ from podyard.cluster.spec import (
     ClusterSpec,
     HostPorts,
     Placement,
+    Port,
     Role,
 )
 
@@ -107,6 +111,10 @@ def _volume(spec: ClusterSpec, name: str) -> dict[str, Any]:
 
 def _files_service(spec: ClusterSpec, placement: Placement, made: list[Container]) -> dict[str, Any]:
     told = ["--nodes", str(spec.nodes), "--subnet", placement.subnet]
+    settings = Settings.of(spec).plain()
+    if settings != Settings().plain():
+        # Compose puts variables in for what begins with a dollar.
+        told += ["--settings", json.dumps(settings).replace("$", "$$")]
     return {
         "image": spec.image,
         "container_name": f"{spec.name}-{FILES}",
@@ -134,7 +142,7 @@ def _service(spec: ClusterSpec, placement: Placement, container: Container) -> d
         "cap_drop": list(container.drop_capabilities),
         "security_opt": list(container.security_options),
         "device_cgroup_rules": list(container.device_rules),
-        "ports": [f"127.0.0.1:{outside}:{inside}" for inside, outside in container.ports],
+        "ports": [_published(port) for port in container.ports],
     }
     return {
         "image": spec.image,
@@ -149,6 +157,11 @@ def _service(spec: ClusterSpec, placement: Placement, container: Container) -> d
         "restart": "no",
         "depends_on": {FILES: {"condition": "service_completed_successfully"}},
     }
+
+
+def _published(port: Port) -> str:
+    tail = "" if port.protocol == "tcp" else f"/{port.protocol}"
+    return f"{in_url(port.address)}:{port.outside}:{port.inside}{tail}"
 
 
 def _registry(spec: ClusterSpec, placement: Placement, store: Container) -> dict[str, Any]:

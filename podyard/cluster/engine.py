@@ -7,8 +7,7 @@ fails is an `EngineError` with the engine's own words. Knows labels and definiti
 from __future__ import annotations
 
 import asyncio
-import io
-import tarfile
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +19,18 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
+from podyard.cluster.enginehost import LOOPBACK, host_of
+from podyard.cluster.enginerows import archive_of, bindings, from_inspect, from_list, published, subnets
 from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.plan import Observed, ObservedContainer, ObservedNetwork
 from podyard.cluster.roles import LOG_OPTIONS, Container, File
 from podyard.cluster.spec import (
     LABEL_CLUSTER,
     LABEL_DEFINITION,
-    LABEL_ROLE,
     MTU_OPTION,
     REGISTRY_NAME,
     Placement,
+    Port,
     Role,
 )
 
@@ -63,12 +64,18 @@ class EngineInfo:
     cpus: int
     rootless: bool = False
     podman: bool = False
+    architecture: str = ""
 
 
 class Engine:
-    """One engine. `connect` makes it; `close` after use."""
+    """One engine. `connect` makes it; `close` after use.
 
-    def __init__(self, client: docker.DockerClient) -> None:
+    Attributes:
+        host: whose ports are the engine's, as this machine reaches them.
+    """
+
+    def __init__(self, client: docker.DockerClient, *, host: str = LOOPBACK) -> None:
+        self.host = host
         self._client = client
         self._api = client.api
 
@@ -80,7 +87,8 @@ class Engine:
             PreflightError: it cannot be reached; the hint says what to look at.
         """
         try:
-            return cls(await asyncio.to_thread(_new_client))
+            client, endpoint = await asyncio.to_thread(_new_client)
+            return cls(client, host=host_of(endpoint))
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise PreflightError(
                 f"the Docker engine cannot be reached: {error}",
@@ -121,6 +129,7 @@ class Engine:
             memory_bytes=info["MemTotal"],
             cpus=info["NCPU"],
             rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
+            architecture=info.get("Architecture", ""),
             podman=any("podman" in part["Name"].lower() for part in version.get("Components") or ()),
         )
 
@@ -130,7 +139,7 @@ class Engine:
         found: dict[str, list[ObservedContainer]] = {}
         for row in rows:
             if row["Labels"][LABEL_CLUSTER]:
-                found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(_from_list(row))
+                found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(from_list(row))
         return found
 
     async def labelled(self, label: str) -> dict[str, str]:
@@ -155,32 +164,36 @@ class Engine:
         )
         network = next((row for row in networks if row["Name"] == cluster), None)
         return Observed(
-            network=None if network is None else ObservedNetwork(cluster, _subnets(network)[0]),
-            containers={container.name: container for container in map(_from_list, rows)},
+            network=None if network is None else ObservedNetwork(cluster, subnets(network)[0]),
+            containers={container.name: container for container in map(from_list, rows)},
             volumes=frozenset(row["Name"] for row in volumes["Volumes"] or ()),
-            registry=None if found is None else _from_inspect(found),
+            registry=None if found is None else from_inspect(found),
         )
 
     async def inspect(self, name: str) -> ObservedContainer | None:
         """One container, with the time it was started; None when there is none."""
         row = await self._unless_missing(self._api.inspect_container, name)
-        return None if row is None else _from_inspect(row)
+        return None if row is None else from_inspect(row)
 
     async def container_id(self, name: str) -> str:
         """A container's id; empty where there is none."""
         row = await self._unless_missing(self._api.inspect_container, name)
         return "" if row is None else str(row["Id"])
 
-    async def host_port(self, name: str, port: int) -> int:
-        """The port of 127.0.0.1 that a container's port is published at, as it was asked for; 0 for none."""
+    async def published(self, name: str) -> frozenset[Port]:
+        """The ports that a container was told to publish, whether or not it runs."""
         row = await self._unless_missing(self._api.inspect_container, name)
-        bindings = ((row or {}).get("HostConfig", {}).get("PortBindings") or {}).get(f"{port}/tcp") or []
-        return int(bindings[0]["HostPort"] or 0) if bindings else 0
+        return frozenset() if row is None else published(row)
+
+    async def host_port(self, name: str, port: int) -> int:
+        """The host's port that a container's port is published at, as it was asked for; 0 for none."""
+        there = await self.published(name)
+        return min((found.outside for found in there if found.inside == port), default=0)
 
     async def subnets(self) -> list[str]:
         """IPv4 subnets of all of the engine's networks."""
         rows = await self._call(self._api.networks)
-        return [subnet for row in rows for subnet in _subnets(row) if ":" not in subnet]
+        return [subnet for row in rows for subnet in subnets(row) if ":" not in subnet]
 
     async def default_mtu(self) -> int:
         """The MTU that the default bridge has; user-defined networks do not inherit it."""
@@ -238,7 +251,7 @@ class Engine:
 
     async def put_files(self, name: str, files: Iterable[File]) -> None:
         """Writes files into a container. To a tmpfs path it would succeed and be lost."""
-        await self._call(self._api.put_archive, name, "/", _archive(files))
+        await self._call(self._api.put_archive, name, "/", archive_of(files))
 
     async def attach(self, name: str, network: str, address: str = "") -> None:
         """Attaches a container to a network; idempotent."""
@@ -412,10 +425,10 @@ class Engine:
             await self.remove_image(f"{repository}:{tag}")
 
 
-def _new_client() -> docker.DockerClient:
-    import os
-
-    if not os.environ.get("DOCKER_HOST"):
+def _new_client() -> tuple[docker.DockerClient, str]:
+    """A client, and the address of the engine that it talks to; empty for the SDK's default."""
+    named = os.environ.get("DOCKER_HOST", "")
+    if not named:
         context = docker.ContextAPI.get_current_context()
         if context is not None and context.Host:
             client = docker.DockerClient(
@@ -425,10 +438,10 @@ def _new_client() -> docker.DockerClient:
                 version="auto",
             )
             client.ping()
-            return client
+            return client, context.Host
     client = docker.from_env(timeout=_REQUEST_TIMEOUT_S, version="auto")
     client.ping()
-    return client
+    return client, named
 
 
 def _run_helper(client: docker.DockerClient, image: str, name: str, argv: list[str], text: str) -> str:
@@ -451,36 +464,6 @@ def _run_helper(client: docker.DockerClient, image: str, name: str, argv: list[s
     return str(output.decode(errors="replace"))
 
 
-def _subnets(network: Mapping[str, Any]) -> list[str]:
-    return [pool["Subnet"] for pool in (network["IPAM"].get("Config") or ()) if pool.get("Subnet")]
-
-
-def _from_list(row: Mapping[str, Any]) -> ObservedContainer:
-    networks = row["NetworkSettings"]["Networks"] or {}
-    return ObservedContainer(
-        name=row["Names"][0].lstrip("/"),
-        role=row["Labels"].get(LABEL_ROLE, ""),
-        state=row["State"],
-        image_id=row["ImageID"],
-        definition=row["Labels"].get(LABEL_DEFINITION, ""),
-        addresses={name: network.get("IPAddress", "") for name, network in networks.items()},
-    )
-
-
-def _from_inspect(row: Mapping[str, Any]) -> ObservedContainer:
-    labels = row["Config"]["Labels"] or {}
-    networks = row["NetworkSettings"]["Networks"] or {}
-    return ObservedContainer(
-        name=row["Name"].lstrip("/"),
-        role=labels.get(LABEL_ROLE, ""),
-        state=row["State"]["Status"],
-        image_id=row["Image"],
-        definition=labels.get(LABEL_DEFINITION, ""),
-        addresses={name: network.get("IPAddress", "") for name, network in networks.items()},
-        started_at=row["State"].get("StartedAt", ""),
-    )
-
-
 def _creation(api: docker.APIClient, container: Container, image: str) -> dict[str, Any]:
     """The arguments of the SDK's create_container."""
     on_cluster_network = container.role is not Role.REGISTRY
@@ -492,7 +475,7 @@ def _creation(api: docker.APIClient, container: Container, image: str) -> dict[s
         mounts=[docker.types.Mount(volume.path, volume.name, type="volume") for volume in container.volumes],
         tmpfs=dict(container.tmpfs),
         sysctls=dict(container.sysctls),
-        port_bindings={port: ("127.0.0.1", host_port) for port, host_port in container.ports},
+        port_bindings=bindings(container.ports),
         network_mode=container.cluster if on_cluster_network else "bridge",
         log_config=docker.types.LogConfig(type="json-file", config=LOG_OPTIONS),
         restart_policy={"Name": "no"},
@@ -508,30 +491,11 @@ def _creation(api: docker.APIClient, container: Container, image: str) -> dict[s
         "command": list(container.command),
         "environment": dict(container.environment),
         "labels": {**container.labels, LABEL_DEFINITION: container.definition},
-        "ports": [port for port, _ in container.ports],
+        "ports": sorted({(port.inside, port.protocol) for port in container.ports}),
         "host_config": host_config,
         "networking_config": networking,
         "stop_signal": "SIGTERM",
     }
-
-
-def _archive(files: Iterable[File]) -> bytes:
-    """A tar of files with absolute paths, their folders (0755, pki 0700) before them."""
-    buffer = io.BytesIO()
-    folders: set[str] = set()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for file in files:
-            for parent in reversed(Path(file.path).parents[:-1]):
-                # Folders directly below the root are the image's.
-                if len(parent.parts) > 2 and str(parent) not in folders:
-                    folders.add(str(parent))
-                    folder = tarfile.TarInfo(str(parent).lstrip("/"))
-                    folder.type, folder.mode = tarfile.DIRTYPE, 0o700 if parent.name == "pki" else 0o755
-                    tar.addfile(folder)
-            member = tarfile.TarInfo(file.path.lstrip("/"))
-            member.size, member.mode = len(file.content), file.mode
-            tar.addfile(member, io.BytesIO(file.content))
-    return buffer.getvalue()
 
 
 def _build(

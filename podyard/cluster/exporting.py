@@ -77,7 +77,7 @@ async def _objects(cluster: str, directory: Path, progress: Progress) -> None:
     if placement is None or not placement.ports:
         return
     try:
-        ask = probe(state, next(iter(placement.ports.values())).rest)
+        ask = probe(state, next(iter(placement.ports.values())))
         await asyncio.to_thread(directory.mkdir, exist_ok=True)
         for name, path in _OBJECTS.items():
             await asyncio.to_thread((directory / name).write_bytes, await ask.get(path))

@@ -6,8 +6,9 @@ Pure. A private key belongs to one container; the authorities' keys never leave 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from podyard.base.pki import Identity, KeyPair, SigningKey
@@ -70,6 +71,8 @@ def entries(spec: ClusterSpec, placement: Placement) -> dict[str, Entry]:
             name = container_name(spec.name, role, index)
             for purpose, entry in build(name, placement.address(role, index)).items():
                 table[f"{name}/{purpose}"] = entry
+            if role is Role.APISERVER and name in placement.ports:
+                table[f"{name}/serving"] = _reached_at(table[f"{name}/serving"], placement.ports[name].host)
     return table
 
 
@@ -99,6 +102,18 @@ def _apiserver(name: str, _address: str) -> dict[str, Entry]:
         "kubelet-client": Entry(Authority.CLUSTER, Identity("kube-apiserver-kubelet-client", (ADMIN_GROUP,))),
         "front-proxy-client": Entry(Authority.FRONT_PROXY, Identity("front-proxy-client")),
     }
+
+
+def _reached_at(serving: Entry, host: str) -> Entry:
+    """The same for a server that is reached at a remote engine's host, too."""
+    known = serving.identity
+    if host in known.addresses:
+        return serving
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return replace(serving, identity=replace(known, dns_names=(*known.dns_names, host)))
+    return replace(serving, identity=replace(known, addresses=(*known.addresses, host)))
 
 
 def _scheduler(name: str, _address: str) -> dict[str, Entry]:

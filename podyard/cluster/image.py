@@ -23,6 +23,7 @@ from typing import IO
 
 from podyard.base import clock, run
 from podyard.cluster.engine import Engine, EngineError
+from podyard.cluster.enginehost import debian_architecture
 from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.progress import Progress
 from podyard.cluster.spec import BASE_IMAGE
@@ -218,18 +219,28 @@ async def ensure_base(engine: Engine, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="podyard-base-") as folder:
         archive = Path(folder) / "base.tar"
         with progress.step(f"bootstrapping {BASE_IMAGE} from Debian's packages"):
-            await _bootstrap(archive, progress)
+            machine = (await engine.info()).architecture
+            await _bootstrap(bootstrap_command(machine, archive), progress)
             await engine.import_image(archive, BASE_IMAGE)
 
 
-async def _bootstrap(archive: Path, progress: Progress) -> None:
-    command = (
+def bootstrap_command(machine: str, archive: Path) -> tuple[str, ...]:
+    """What makes a root file system for the engine's machine, which need not be this one's.
+
+    Args:
+        machine: the engine's word for its architecture.
+    """
+    return (
         _BOOTSTRAP_TOOL,
         "--variant=minbase",
         "--include=ca-certificates",
+        f"--architectures={debian_architecture(machine)}",
         _BOOTSTRAP_SUITE,
         str(archive),
     )
+
+
+async def _bootstrap(command: tuple[str, ...], progress: Progress) -> None:
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -257,5 +268,6 @@ async def _bootstrap(archive: Path, progress: Progress) -> None:
     if code != 0:
         raise ClusterError(
             f"{_BOOTSTRAP_TOOL} failed:\n" + "\n".join(tail),
-            hint=f"{BASE_IMAGE} made or loaded some other way (docker load) will do as well",
+            hint=f"{BASE_IMAGE} loaded some other way (docker load) will do as well; "
+            "for an engine of another architecture than this machine's, qemu-user-static must be here",
         )

@@ -6,12 +6,15 @@ What is chosen is kept in `cluster.yaml`: the engine's own choice would change a
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import zlib
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from podyard.cluster.enginehost import LOOPBACK
 from podyard.cluster.errors import ClusterError
 from podyard.cluster.plan import free_subnets
 from podyard.cluster.spec import (
@@ -22,6 +25,7 @@ from podyard.cluster.spec import (
     SERVICE_NETWORK,
     ClusterSpec,
     HostPorts,
+    Port,
     Role,
     container_name,
 )
@@ -60,35 +64,54 @@ def candidate_subnets(engine_subnets: Sequence[str], *, beginning: str = DEFAULT
 
 
 def choose_ports(
-    spec: ClusterSpec, kept: dict[str, HostPorts], busy_is_ours: Container[str]
+    spec: ClusterSpec,
+    kept: Mapping[str, HostPorts],
+    busy_is_ours: Container[str],
+    *,
+    host: str = LOOPBACK,
+    lost: Set[int] = frozenset(),
 ) -> dict[str, HostPorts]:
-    """Ports of 127.0.0.1 for each API server.
+    """Ports of the engine's host for each API server.
 
     Args:
         kept: chosen before; they stay, unless something else has taken one of them meanwhile.
         busy_is_ours: names of the running containers, whose ports are taken by themselves.
+        host: where the engine's ports are. Of another machine's only the engine knows which are free.
+        lost: those that the engine would not give.
     """
     chosen: dict[str, HostPorts] = {}
-    used = {port for ports in kept.values() for _, port in ports.pairs()}
+    promised = {each.port.outside for each in spec.publish}
+    used = {port for ports in kept.values() for _, port in ports.pairs()} | promised | lost
+    is_free = port_is_free if host == LOOPBACK else _as_far_as_known
     for name in spec.names(Role.APISERVER):
         ports = kept.get(name)
-        if ports is None or (
-            name not in busy_is_ours and not all(port_is_free(port) for _, port in ports.pairs())
-        ):
-            free = []
-            for _ in range(3):
-                free.append(free_port(used, beginning=name))
-                used.add(free[-1])
-            ports = HostPorts(*free)
-        chosen[name] = ports
+        if ports is not None and name not in busy_is_ours:
+            numbers = {port for _, port in ports.pairs()}
+            if numbers & (promised | lost) or not all(is_free(port) for port in numbers):
+                ports = None
+        if ports is None:
+            rest, grpc, grpc_token = (_next_port(used, name, is_free) for _ in range(3))
+            ports = HostPorts(rest, grpc, grpc_token)
+        chosen[name] = replace(ports, host=host)
     return chosen
 
 
-def free_port(avoid: Container[int], *, beginning: str) -> int:
-    """A port of 127.0.0.1 on which nothing listens.
+def _next_port(used: set[int], name: str, is_free: Callable[[int], bool]) -> int:
+    port = free_port(used, beginning=name, is_free=is_free)
+    used.add(port)
+    return port
+
+
+def _as_far_as_known(_: int) -> bool:
+    return True
+
+
+def free_port(avoid: Container[int], *, beginning: str, is_free: Callable[[int], bool] | None = None) -> int:
+    """A port on which nothing listens.
 
     Args:
         avoid: not these, which may be promised already.
+        is_free: asks; None for 127.0.0.1.
         beginning: a name that says where to begin to look, so that two clusters that come up at the same
             moment seldom look at the same ports.
 
@@ -98,7 +121,7 @@ def free_port(avoid: Container[int], *, beginning: str) -> int:
     count = _LAST_PORT - _FIRST_PORT + 1
     first = 0 if beginning == FIRST_CHOICE else zlib.crc32(beginning.encode()) % count
     for port in (_FIRST_PORT + (first + index) % count for index in range(count)):
-        if port not in avoid and port_is_free(port):
+        if port not in avoid and (is_free or port_is_free)(port):
             return port
     raise ClusterError(
         f"every port of 127.0.0.1 from {_FIRST_PORT} to {_LAST_PORT} is taken",
@@ -108,14 +131,24 @@ def free_port(avoid: Container[int], *, beginning: str) -> int:
 
 def port_is_free(port: int) -> bool:
     """True when 127.0.0.1:port can be bound."""
-    with socket.socket() as probe:
-        # As the engine does: a connection that lingers from before does not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    return not taken(Port(0, port))
+
+
+def taken(port: Port) -> str:
+    """Why a port of this host can't be published; empty when it can, as far as may be seen from here."""
+    family = socket.AF_INET6 if ":" in port.address else socket.AF_INET
+    kind = socket.SOCK_DGRAM if port.protocol == "udp" else socket.SOCK_STREAM
+    try:
+        with socket.socket(family, kind) as probe:
+            if kind is socket.SOCK_STREAM:
+                # As the engine does: a connection that lingers from before does not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((port.address, port.outside))
+    except PermissionError:
+        return ""  # a low port, which the engine may have
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
+    return ""
 
 
 def _host_routes() -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from podyard.cluster.engine import Engine, EngineError, EngineInfo
 from podyard.cluster.errors import PreflightError
+from podyard.cluster.spec import Port
 
 MIN_API_VERSION = (1, 41)
 MIN_MEMORY_BYTES = 2 * 1024**3
@@ -99,6 +100,14 @@ def judge(facts: HostFacts, *, nodes: int, image_present: bool) -> list[Problem]
             )
         )
     return problems
+
+
+def taken_port(port: Port, why: str) -> Problem:
+    """A port that is to be published and that something else has."""
+    return Problem(
+        f"{port} cannot be published: {why}",
+        f"choose another port of the host, or end what has it: ss -lnp 'sport = :{port.outside}'",
+    )
 
 
 async def gather(engine: Engine) -> HostFacts:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_HOST = "127.0.0.1"
+from podyard.cluster.spec import HostPorts
+
 _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
@@ -33,10 +34,10 @@ class NodeState:
 
 
 class RestProbe:
-    """Asks one API server at a port of 127.0.0.1."""
+    """Asks one API server where this machine reaches it."""
 
-    def __init__(self, port: int, *, ca: Path, certificate: Path, key: Path) -> None:
-        self._port = port
+    def __init__(self, ports: HostPorts, *, ca: Path, certificate: Path, key: Path) -> None:
+        self._host, self._port = ports.host, ports.rest
         self._context = ssl.create_default_context(cafile=str(ca))
         self._context.load_cert_chain(certificate, key)
 
@@ -105,7 +106,9 @@ class RestProbe:
         return self._ask("GET", path, timeout_s)
 
     def _ask(self, method: str, path: str, timeout_s: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(_HOST, self._port, timeout=timeout_s, context=self._context)
+        connection = http.client.HTTPSConnection(
+            self._host, self._port, timeout=timeout_s, context=self._context
+        )
         try:
             connection.request(method, path, headers={"Accept": "application/json"})
             response = connection.getresponse()

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from podyard.cluster.enginehost import publish_address
 from podyard.cluster.identities import Authority, Material
 from podyard.cluster.spec import (
     ETCD_CLIENT_PORT,
@@ -29,6 +30,7 @@ from podyard.cluster.spec import (
     SERVICE_NETWORK,
     ClusterSpec,
     Placement,
+    Port,
     Role,
     container_name,
 )
@@ -37,6 +39,8 @@ CONFIG_DIRECTORY = "/etc/podyard"
 PKI_DIRECTORY = f"{CONFIG_DIRECTORY}/pki"
 # Bounds what one container's output may take on the host.
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
+# The entrypoint makes the container trust what is here.
+EXTRA_CAS_DIRECTORY = f"{CONFIG_DIRECTORY}/extra-cas"
 PAUSE_ARCHIVE = "/opt/podyard/images/pause.tar"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
@@ -83,7 +87,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A complete definition. `ports` are (container, host) pairs, published on 127.0.0.1."""
+    """A complete definition."""
 
     name: str
     role: Role
@@ -94,7 +98,7 @@ class Container:
     environment: tuple[tuple[str, str], ...] = ()
     volumes: tuple[Volume, ...] = ()
     tmpfs: tuple[tuple[str, str], ...] = ()
-    ports: tuple[tuple[int, int], ...] = ()
+    ports: tuple[Port, ...] = ()
     sysctls: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
@@ -112,6 +116,11 @@ class Container:
         """Digest of everything above."""
         plain = asdict(self)
         del plain["more_labels"]  # no reason to make it anew
+        # Ports on the loopback as they have always been written, so that a newer podyard replaces nothing.
+        plain["ports"] = [
+            [port.inside, port.outside] if port == Port(port.inside, port.outside) else asdict(port)
+            for port in self.ports
+        ]
         for file in plain["files"]:
             file["content"] = hashlib.sha256(file["content"]).hexdigest()
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -134,11 +143,22 @@ def containers(spec: ClusterSpec, placement: Placement, material: Material) -> l
         Role.CONTROLLER_MANAGER: _controller_manager,
         Role.SCHEDULER: _scheduler,
     }
-    return [
-        replace(build(inputs, container_name(spec.name, role, index), index), more_labels=spec.labels)
+    made = [
+        build(inputs, container_name(spec.name, role, index), index)
         for role, build in builders.items()
         for index in range(1, spec.count(role) + 1)
     ]
+    trusted = _extra_cas(spec)
+    return [
+        replace(container, files=(*container.files, *trusted), more_labels=spec.labels) for container in made
+    ]
+
+
+def _extra_cas(spec: ClusterSpec) -> tuple[File, ...]:
+    return tuple(
+        File(f"{EXTRA_CAS_DIRECTORY}/extra-{number}.crt", certificate.encode(), 0o644)
+        for number, certificate in enumerate(spec.extra_cas, 1)
+    )
 
 
 def registry(*, host_port: int) -> Container:
@@ -153,7 +173,8 @@ def registry(*, host_port: int) -> Container:
             _init_file(_process("registry", "docker-registry", "serve", "/etc/docker/registry/podyard.yml")),
         ),
         volumes=(Volume(REGISTRY_NAME, "/var/lib/registry"),),
-        ports=((REGISTRY_PORT, host_port),),
+        # On the loopback, wherever the engine is: the engine itself pushes, and nobody asks who pushes.
+        ports=(Port(REGISTRY_PORT, host_port),),
     )
 
 
@@ -200,7 +221,8 @@ def _etcd(inputs: _Inputs, name: str, index: int) -> Container:
 
 
 def _apiserver(inputs: _Inputs, name: str, index: int) -> Container:
-    material = inputs.material
+    material, ports = inputs.material, inputs.placement.ports[name]
+    published = publish_address(ports.host)
     return Container(
         name=name,
         role=Role.APISERVER,
@@ -221,7 +243,7 @@ def _apiserver(inputs: _Inputs, name: str, index: int) -> Container:
             _init_file(_component("apiserver")),
         ),
         environment=_networks(),
-        ports=inputs.placement.ports[name].pairs(),
+        ports=tuple(Port(inside, outside, address=published) for inside, outside in ports.pairs()),
         # It owns the routes to pods; binding and serving need nothing more.
         capabilities=("NET_ADMIN",),
         drop_capabilities=("ALL",),
@@ -251,9 +273,10 @@ def _controller(inputs: _Inputs, role: Role, name: str, index: int) -> Container
 
 
 def _controller_settings(spec: ClusterSpec, role: Role, name: str) -> dict[str, Any]:
+    told = controller_config(spec, name)
     if role is Role.CONTROLLER_MANAGER:
-        return {**controller_config(spec, name), "node_grace_s": spec.node_grace_s}
-    return controller_config(spec, name)
+        return {**told, "node_grace_s": spec.node_grace_s, **spec.flags.get("controllerManager", {})}
+    return {**told, **spec.flags.get("scheduler", {})}
 
 
 def _worker(inputs: _Inputs, name: str, index: int) -> Container:
@@ -286,8 +309,8 @@ def _worker(inputs: _Inputs, name: str, index: int) -> Container:
         address=inputs.placement.address(Role.WORKER, index),
         command=(Role.WORKER.value,),
         files=(
-            _yaml_file("kubelet.yaml", kubelet_config(inputs.spec, name)),
-            _yaml_file("proxy.yaml", client_config(inputs.spec, name, "proxy-client")),
+            _yaml_file("kubelet.yaml", kubelet_config(inputs.spec, name, index)),
+            _yaml_file("proxy.yaml", proxy_config(inputs.spec, name)),
             _certificate("ca", material, Authority.CLUSTER),
             *_pair("kubelet-client", material, name),
             *_pair("kubelet-serving", material, name),
@@ -302,6 +325,7 @@ def _worker(inputs: _Inputs, name: str, index: int) -> Container:
             Volume(f"{name}-logs", "/var/log/pods"),
         ),
         tmpfs=(("/run", "rw,exec,nosuid,nodev,mode=755"),),
+        ports=tuple(each.port for each in inputs.spec.publish if each.node == index),
         sysctls=(("net.ipv4.ip_forward", "1"),),
         capabilities=_NODE_CAPABILITIES,
         security_options=("seccomp=unconfined", "apparmor=unconfined"),
@@ -320,6 +344,7 @@ def apiserver_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
         "tls": _tls("ca", "serving"),
         "kubelet_client": _tls("ca", "kubelet-client"),
         "default_toleration_s": spec.toleration_s,
+        **spec.flags.get("apiserver", {}),
     }
 
 
@@ -337,9 +362,26 @@ def controller_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
     return {**client_config(spec, name, "identity"), "serving": _tls("ca", "identity")}
 
 
-def kubelet_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
-    """`kubelet.main.Config` of one node."""
-    return {**client_config(spec, name, "kubelet-client"), "serving": _tls("ca", "kubelet-serving")}
+def kubelet_config(spec: ClusterSpec, name: str, index: int = 1) -> dict[str, Any]:
+    """`kubelet.main.Config` of the `index`-th node (from 1)."""
+    options = spec.options_of(index)
+    registers = {
+        "labels": dict(options.labels),
+        "taints": [
+            {name: value for name, value in asdict(taint).items() if value} for taint in options.taints
+        ],
+    }
+    return {
+        **client_config(spec, name, "kubelet-client"),
+        "serving": _tls("ca", "kubelet-serving"),
+        **{key: value for key, value in registers.items() if value},
+        **spec.flags.get("kubelet", {}),
+    }
+
+
+def proxy_config(spec: ClusterSpec, name: str) -> dict[str, Any]:
+    """`proxy.main.Config` of one node."""
+    return {**client_config(spec, name, "proxy-client"), **spec.flags.get("proxy", {})}
 
 
 def _guarded(

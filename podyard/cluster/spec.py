@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from podyard.cluster.enginehost import LOOPBACK, in_url
 from podyard.cluster.errors import SpecError
 from podyard.cluster.version import VERSION
 
@@ -79,8 +82,63 @@ MIN_NODE_GRACE_S = 12.0
 
 
 @dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a container that the engine publishes.
+
+    Attributes:
+        inside: the container's.
+        outside: the engine's host's.
+        protocol: `tcp` or `udp`.
+        address: of the engine's host, where it listens.
+    """
+
+    inside: int
+    outside: int
+    protocol: str = "tcp"
+    address: str = LOOPBACK
+
+    def __str__(self) -> str:
+        return f"{in_url(self.address)}:{self.outside}/{self.protocol}"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A port of the `node`-th node (from 1) that is published on the engine's host."""
+
+    node: int
+    port: Port
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTaint:
+    """A taint that a node registers with."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What a node registers with besides its own labels."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """The wish: how many of each role, from which image."""
+    """The wish: how many of each role, from which image, and how they are.
+
+    Attributes:
+        node_grace_s: how long a node may be silent before it is NotReady.
+        toleration_s: how long new pods stay on a node that is lost.
+        labels: more labels for everything of the cluster, so that others can tell whose it is.
+        node_options: of the first nodes, in order; those after them have none.
+        flags: component as in `podyard.cluster.flags` -> flags of its own.
+        publish: ports of nodes that are published on the host.
+        extra_cas: certificates in PEM that every container of the cluster trusts, for image pulls too.
+    """
 
     name: str = DEFAULT_NAME
     nodes: int = 2
@@ -91,8 +149,11 @@ class ClusterSpec:
     image: str = IMAGE
     node_grace_s: float = DEFAULT_NODE_GRACE_S
     toleration_s: int = DEFAULT_TOLERATION_S
-    # More labels for everything of the cluster, so that others can tell whose it is.
     labels: tuple[tuple[str, str], ...] = ()
+    node_options: tuple[NodeOptions, ...] = ()
+    flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    publish: tuple[Publication, ...] = ()
+    extra_cas: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -127,6 +188,10 @@ class ClusterSpec:
             Role.REGISTRY: 0,
         }[role]
 
+    def options_of(self, node: int) -> NodeOptions:
+        """What is said of the `node`-th node (from 1)."""
+        return self.node_options[node - 1] if node <= len(self.node_options) else NodeOptions()
+
     def names(self, role: Role) -> list[str]:
         """Container names of the role, in order."""
         return [container_name(self.name, role, index) for index in range(1, self.count(role) + 1)]
@@ -134,11 +199,22 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:
-    """Ports of 127.0.0.1 that lead to the API server's three."""
+    """Ports that lead to the API server's three, and the host that has them."""
 
     rest: int
     grpc: int
     grpc_token: int
+    host: str = LOOPBACK
+
+    @property
+    def rest_url(self) -> str:
+        """Where this machine reaches REST."""
+        return f"https://{in_url(self.host)}:{self.rest}"
+
+    @property
+    def grpc_target(self) -> str:
+        """Where this machine reaches gRPC, with TLS; what grpc calls the target."""
+        return f"{in_url(self.host)}:{self.grpc}"
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(port in the container, port on the host)."""

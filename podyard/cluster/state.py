@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from podyard.base import pki
 from podyard.base.pki import KeyPair, SigningKey
 from podyard.cluster.errors import ClusterError
 from podyard.cluster.identities import ADMIN, COMMON_NAMES, Authority, Material, entries
+from podyard.cluster.settings import Settings
 from podyard.cluster.spec import (
-    DEFAULT_NODE_GRACE_S,
-    DEFAULT_TOLERATION_S,
     ClusterSpec,
     HostPorts,
     Placement,
@@ -61,27 +60,6 @@ def locked(what: str) -> Iterator[None]:
                 f"another podyard command is changing the cluster {what!r}", hint="wait for its end"
             ) from error
         yield
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `up` was told and later commands go by: how soon the cluster reacts to failures, and whose it is.
-
-    Attributes:
-        node_grace_s: how long a node may be silent before it is NotReady.
-        toleration_s: how long new pods stay on a node that is lost.
-        labels: more labels for everything of the cluster.
-    """
-
-    node_grace_s: float = DEFAULT_NODE_GRACE_S
-    toleration_s: int = DEFAULT_TOLERATION_S
-    labels: tuple[tuple[str, str], ...] = ()
-
-    def applied(self, spec: ClusterSpec) -> ClusterSpec:
-        """The wish with these settings."""
-        return replace(
-            spec, node_grace_s=self.node_grace_s, toleration_s=self.toleration_s, labels=self.labels
-        )
 
 
 class StateDirectory:
@@ -121,18 +99,18 @@ class StateDirectory:
             return None
 
     def settings(self) -> Settings:
-        """What `up` was told of failures; the defaults where it was told nothing."""
+        """What `up` was told; the defaults where it was told nothing."""
         try:
             content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))["settings"]
-            labels = tuple((str(key), str(value)) for key, value in (content.get("labels") or {}).items())
-            return Settings(float(content["node_grace_s"]), int(content["toleration_s"]), labels)
+            return Settings.from_plain(content)
         except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
             return Settings()
 
     def save_nodes(self, count: int) -> None:
-        """Records how many nodes there are meant to be."""
+        """Records how many nodes there are meant to be, and forgets what was said of others."""
         content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))
         content["nodes"] = count
+        content["settings"] = self.settings().fitting(count).plain()
         self._write(self._placement, yaml.safe_dump(content, sort_keys=False).encode())
 
     def save_placement(self, spec: ClusterSpec, placement: Placement) -> None:
@@ -143,15 +121,8 @@ class StateDirectory:
             "image": spec.image,
             "subnet": placement.subnet,
             "mtu": placement.mtu,
-            "settings": {
-                "node_grace_s": spec.node_grace_s,
-                "toleration_s": spec.toleration_s,
-                "labels": dict(spec.labels),
-            },
-            "ports": {
-                name: {"rest": ports.rest, "grpc": ports.grpc, "grpc_token": ports.grpc_token}
-                for name, ports in placement.ports.items()
-            },
+            "settings": Settings.of(spec).plain(),
+            "ports": {name: asdict(ports) for name, ports in placement.ports.items()},
         }
         self._write(self._placement, yaml.safe_dump(content, sort_keys=False).encode())
 
@@ -238,7 +209,7 @@ def kubeconfig(spec: ClusterSpec, placement: Placement, material: Material) -> d
         return base64.b64encode(data).decode()
 
     cluster = {
-        "server": f"https://127.0.0.1:{placement.ports[first].rest}",
+        "server": placement.ports[first].rest_url,
         "certificate-authority-data": embedded(material.authorities[Authority.CLUSTER].certificate),
     }
     user = {

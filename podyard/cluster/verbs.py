@@ -16,7 +16,7 @@ from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, no_cluster
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
-from podyard.cluster.spec import Role, container_name, full_name
+from podyard.cluster.spec import HostPorts, Role, container_name, full_name
 from podyard.cluster.state import StateDirectory
 
 TABLE = "podyard_partition"
@@ -142,7 +142,7 @@ class Verbs:
         if name != last:
             raise ClusterError(f"{name} is not the last node", hint=f"remove {last} first, or kill {name}")
         state = StateDirectory(self._cluster)
-        await probe(state, _port(state)).delete_node(name)
+        await probe(state, _ports(state)).delete_node(name)
         await self._engine.remove_container(name)
         for volume in sorted(await self._engine.volumes_of(self._cluster, name)):
             await self._engine.remove_volume(volume)
@@ -158,7 +158,7 @@ class Verbs:
         """A node's last heartbeat, to tell a later one by; empty where nobody knows."""
         state = StateDirectory(self._cluster)
         try:
-            return (await probe(state, _port(state)).heartbeats()).get(name, "")
+            return (await probe(state, _ports(state)).heartbeats()).get(name, "")
         except (Unreachable, NotFoundError):
             return ""
 
@@ -172,7 +172,7 @@ class Verbs:
             NotReadyError: not in time.
         """
         state = StateDirectory(self._cluster)
-        ask = probe(state, _port(state))
+        ask = probe(state, _ports(state))
 
         async def as_wanted() -> bool:
             try:
@@ -187,13 +187,13 @@ class Verbs:
         await _until(as_wanted, f"{name} is not {word} after {timeout_s:g} s", timeout_s)
 
 
-def _port(state: StateDirectory) -> int:
+def _ports(state: StateDirectory) -> HostPorts:
     placement = state.placement()
     if placement is None or not placement.ports:
         raise NotFoundError(
             f"the cluster {state.cluster!r} has no API server on this host", hint="podyard up makes one"
         )
-    return next(iter(placement.ports.values())).rest
+    return next(iter(placement.ports.values()))
 
 
 async def _until(condition: Callable[[], Awaitable[bool]], problem: str, timeout_s: float) -> None:

@@ -36,8 +36,9 @@ from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotReadyError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.progress import Progress
+from podyard.cluster.settings import Settings
 from podyard.cluster.spec import DEFAULT_NODE_GRACE_S, DEFAULT_TOLERATION_S, ClusterSpec, HostPorts, Role
-from podyard.cluster.state import Settings, StateDirectory
+from podyard.cluster.state import StateDirectory
 from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
 from podyard.testing import reaper
 from podyard.testing.owners import LABEL_OWNER, is_gone, own
@@ -227,12 +228,12 @@ class AsyncPodyardCluster:
     @property
     def rest_address(self) -> str:
         """URL of the API server for this machine."""
-        return f"https://127.0.0.1:{self._ports().rest}"
+        return self._ports().rest_url
 
     @property
     def grpc_address(self) -> str:
         """`HOST:PORT` of the API server's gRPC for this machine."""
-        return f"127.0.0.1:{self._ports().grpc}"
+        return self._ports().grpc_target
 
     def _ports(self) -> HostPorts:
         placement = self._state.placement()

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import cluster, kubectl, machines
+from podyard.cli import cluster, kubectl, machines, up
 from podyard.cli.commands import Scope, name_option, pass_scope, podyard
 
 
@@ -38,7 +38,7 @@ def test_the_last_name_chooses_the_cluster(words, expected):
 
 
 def test_every_command_on_a_cluster_takes_a_name():
-    commands = [cluster.up, cluster.down, cluster.status, cluster.logs, kubectl.kubeconfig]
+    commands = [up.up, cluster.down, cluster.status, cluster.logs, kubectl.kubeconfig]
     for of in (machines.node, machines.component):
         commands += [of, *of.commands.values()]
     assert [c.name for c in commands if not any("--name" in p.opts for p in c.params)] == []

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from podyard.base import pki
+from podyard.cli import compose as cli_compose
+from podyard.cli import wish
+from podyard.cli.commands import podyard
 from podyard.cluster.compose import FILES, placement_of, render
 from podyard.cluster.composefiles import write_files
 from podyard.cluster.roles import containers
+from podyard.cluster.settings import Settings
 from podyard.cluster.spec import LABEL_ROLE, ClusterSpec
 from podyard.cluster.state import StateDirectory
 
@@ -88,3 +94,22 @@ def test_what_old_compose_refuses_is_not_in_it():
     assert set(content) == {"services", "networks", "volumes"}
     for service in content["services"].values():
         assert not {"cgroup", "cgroupns_mode", "develop"} & set(service)
+
+
+def test_the_one_shot_is_told_what_the_file_of_the_cluster_says(tmp_path, monkeypatch):
+    file = tmp_path / "lab.yaml"
+    (tmp_path / "company-ca.crt").write_bytes(pki.new_authority("company", now_s=1_800_000_000.0).certificate)
+    file.write_text(wish.EXAMPLE)
+    shown = CliRunner().invoke(podyard, ["compose", "--config", str(file)])
+    assert shown.exit_code == 0, shown.output
+    services = yaml.safe_load(shown.output)["services"]
+    assert services["worker-1"]["ports"] == ["127.0.0.1:8080:30080"]
+    assert {"worker-3", "scheduler-2"} <= set(services)
+    words = [word.replace("$$", "$") for word in services[FILES]["command"]]
+    monkeypatch.setattr(cli_compose, "write_files", lambda spec, placement, **_: seen.append(spec) or [])
+    seen: list[ClusterSpec] = []
+    assert CliRunner().invoke(podyard, words[1:]).exit_code == 0
+    settings = Settings.of(seen[0])
+    read = wish.read_file(str(file))
+    assert (seen[0].name, seen[0].nodes, settings) == ("lab", 3, read.settings)
+    assert settings.extra_cas

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import socket
 import tarfile
-from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -19,6 +18,7 @@ from podyard.cluster.ports import candidate_subnets, choose_ports, free_port, po
 from podyard.cluster.preflight import HostFacts, explain_start_failure, judge, require
 from podyard.cluster.pushing import registry_path
 from podyard.cluster.spec import ClusterSpec
+from tests.unit.cluster.notes import Notes
 
 GIB = 1024**3
 ENGINE = EngineInfo("28.0.0", "1.48", "linux", "6.1", "/var/lib/docker", 8 * GIB, 4)
@@ -101,24 +101,6 @@ def test_the_digest_follows_content_path_and_mode() -> None:
     }
     assert len(digests) == 4
     assert image.context_digest([image.ContextFile("a", b"x", executable=True)]) not in digests
-
-
-class Notes:
-    """Progress of which only the notes are kept."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def step(self, _: str) -> AbstractContextManager[None]:
-        """See `Progress`."""
-        return nullcontext()
-
-    def detail(self, text: str) -> None:
-        """See `Progress`."""
-
-    def note(self, text: str) -> None:
-        """See `Progress`."""
-        self.notes.append(text)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from podyard.base import clock, pki
 from podyard.base.pki import Identity
 from podyard.cluster.rest import NodeState, RestProbe, Unreachable
+from podyard.cluster.spec import HostPorts
 
 Answers = dict[str, tuple[int, bytes]]
 READY = {"type": "Ready", "status": "True", "message": "kubelet is posting ready status"}
@@ -68,7 +69,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Answers], RestProbe]]:
             "certificate": tmp_path / "admin.crt",
             "key": tmp_path / "admin.key",
         }
-        return RestProbe(http.server_port, **files)
+        return RestProbe(HostPorts(http.server_port, 0, 0), **files)
 
     yield start
     for http, thread in begun:
@@ -118,4 +119,4 @@ def test_nobody_there(serve: Callable[[Answers], RestProbe], tmp_path: Path) -> 
     serve({})
     files = {"ca": tmp_path / "ca.crt", "certificate": tmp_path / "admin.crt", "key": tmp_path / "admin.key"}
     with pytest.raises(Unreachable, match="refused"):
-        asyncio.run(RestProbe(1, **files).readyz())
+        asyncio.run(RestProbe(HostPorts(1, 0, 0), **files).readyz())

@@ -12,7 +12,7 @@ import yaml
 from podyard.base import pki
 from podyard.cluster.identities import Authority, Material, entries
 from podyard.cluster.roles import Container, containers, registry
-from podyard.cluster.spec import LABEL_CLUSTER, ClusterSpec, HostPorts, Placement, Role
+from podyard.cluster.spec import LABEL_CLUSTER, ClusterSpec, HostPorts, Placement, Port, Role
 
 SPEC = ClusterSpec("demo", nodes=2)
 PLACEMENT = Placement("172.28.0.0/22", 1400, {"demo-apiserver-1": HostPorts(26443, 26444, 26445)})
@@ -154,8 +154,8 @@ def test_only_workers_and_apiservers_keep_network_rights(cluster: dict[str, Cont
 
 def test_ports_of_the_host(cluster: dict[str, Container]) -> None:
     published = {name: container.ports for name, container in cluster.items() if container.ports}
-    assert published == {"demo-apiserver-1": ((6443, 26443), (6444, 26444), (6445, 26445))}
-    assert registry(host_port=26446).ports == ((5000, 26446),)
+    assert published == {"demo-apiserver-1": (Port(6443, 26443), Port(6444, 26444), Port(6445, 26445))}
+    assert registry(host_port=26446).ports == (Port(5000, 26446),)
 
 
 def test_the_definition_follows_every_part(cluster: dict[str, Container], material: Material) -> None:

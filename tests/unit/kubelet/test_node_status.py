@@ -6,7 +6,7 @@ import pytest
 
 from kubelet.node import Machine, new_node, node_lease, node_status, same_but_heartbeat
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
-from podyard.api.types import Node
+from podyard.api.types import Node, Taint
 
 MACHINE = Machine(4, 8 << 30, 100 << 30, "machine", "system", "boot", "6.1", "Debian", "amd64")
 UP = RuntimeStatus(ready=True, network_ready=True, name="containerd", version="1.7.24")
@@ -44,6 +44,12 @@ def test_a_node_registers_with_its_labels():
         "amd64",
         "a",
     )
+
+
+def test_a_node_registers_with_its_taints():
+    taint = Taint(key="dedicated", value="gpu", effect="NoSchedule")
+    assert list(new_node("node-1", MACHINE, {}, [taint]).spec.taints) == [taint]
+    assert not node().spec.taints
 
 
 def test_what_the_machine_has_and_what_pods_may_have():

@@ -1,0 +1,23 @@
+"""News of an operation, for tests to look at."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+
+class Notes:
+    """Progress of which only the notes are kept."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def step(self, _: str) -> AbstractContextManager[None]:
+        """See `Progress`."""
+        return nullcontext()
+
+    def detail(self, text: str) -> None:
+        """See `Progress`."""
+
+    def note(self, text: str) -> None:
+        """See `Progress`."""
+        self.notes.append(text)
