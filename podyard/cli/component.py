@@ -14,6 +14,7 @@ from podyard.base import config as configuration
 from podyard.base import log
 from podyard.base import run as lifecycle
 from podyard.cluster.errors import ClusterError
+from podyard.cluster.flags import FLAGS
 
 ROLES = {
     "apiserver": "apiserver.main",
@@ -24,7 +25,13 @@ ROLES = {
 }
 
 
-@click.command("run")
+def _settable() -> str:
+    """Names of the flags that a cluster file may set, a line each component."""
+    lines = [f"{component}: {', '.join(flags)}" for component, flags in FLAGS.items()]
+    return "\b\nFlags that `podyard up --config` takes:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@click.command("run", epilog=_settable())
 @click.argument("role", type=click.Choice(list(ROLES)))
 @click.option(
     "--config",

@@ -116,14 +116,16 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
                 f"{len(kept)} containers run on an older {spec.image} than there is, and go on; "
                 "`up --build` replaces them"
             )
-        before = await _heartbeats_of_idle(state, observed) if request.wait else {}
+        before = await _heartbeats(state, observed) if request.wait else {}
         placement, steps = await _reach(
             engine, spec, image_id, state, progress, replace_living=request.rebuild
         )
         if request.rebuild:
             await remove_superseded(engine)
     if request.wait:
-        await _await_ready(engine, request, spec, placement, state, progress, before)
+        begun = {step.name for step in steps if isinstance(step, StartContainer | UnpauseContainer)}
+        silent = {name: beat for name, beat in before.items() if name in begun}
+        await _await_ready(engine, request, spec, placement, state, progress, silent)
     return UpResult(spec, placement, steps)
 
 
@@ -442,21 +444,15 @@ def probe(state: StateDirectory, ports: HostPorts) -> RestProbe:
     return RestProbe(ports, ca=authority, certificate=certificate, key=key)
 
 
-async def _heartbeats_of_idle(state: StateDirectory, observed: Observed) -> dict[str, str]:
-    """The last heartbeats of nodes that do not run now; of those that nobody knows none."""
-    idle = {
-        name
-        for name, container in observed.containers.items()
-        if container.role == Role.WORKER.value and container.state != "running"
-    }
+async def _heartbeats(state: StateDirectory, observed: Observed) -> dict[str, str]:
+    """The nodes' last heartbeats; none where nobody knows them."""
     placement = state.placement()
-    if not idle or placement is None or not placement.ports:
+    if not observed.count(Role.WORKER) or placement is None or not placement.ports:
         return {}
     try:
-        known = await probe(state, next(iter(placement.ports.values()))).heartbeats(timeout_s=2.0)
+        return await probe(state, next(iter(placement.ports.values()))).heartbeats(timeout_s=2.0)
     except (Unreachable, NotFoundError):
         return {}
-    return {name: beat for name, beat in known.items() if name in idle}
 
 
 async def _await_ready(

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import docker
@@ -122,19 +121,6 @@ def test_up_ends_with_nodes_that_run_pods(cluster: Cluster) -> None:
     config = cluster.run("kubeconfig")
     assert "client-key-data" in config
     cluster.run("kubectl", "delete", "pod", "web", "--timeout=45s")
-
-
-def test_two_clusters_come_up_at_the_same_moment(cluster: Cluster, tmp_path: Path) -> None:
-    other = Cluster(f"other-{os.getpid()}", tmp_path / "data", this_command())
-    try:
-        with ThreadPoolExecutor() as pool:
-            ups = [pool.submit(one.run, "up", "--no-wait", "--nodes", "0") for one in (cluster, other)]
-        assert [up.exception() for up in ups] == [None, None]
-        assert cluster.states() == other.states() == running(*CONTROL_PLANE)
-    finally:
-        other.run("down")
-        assert other.leftovers() == []
-        other.engine.close()
 
 
 def test_down_leaves_the_registry_and_nothing_else(cluster: Cluster) -> None:
