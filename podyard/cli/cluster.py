@@ -23,7 +23,6 @@ from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, no_cluster
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
-from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import (
     REGISTRY_NAME,
     ClusterSpec,
@@ -185,7 +184,7 @@ async def _readiness(name: str, observed: Observed) -> dict[str, str]:
             result[server] = "yes"
             for node in await probe.nodes():
                 result[node.name] = "yes" if node.ready else f"no: {node.reason}"
-        except (Unreachable, ClusterError) as error:
+        except ClusterError as error:
             if result[server] != "yes":
                 result[server] = f"no: {error}"
     return result

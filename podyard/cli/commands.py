@@ -18,6 +18,7 @@ from podyard.cluster.spec import DEFAULT_NAME
 from podyard.cluster.version import VERSION
 
 INTERRUPTED_EXIT = 130
+_FILES_HINT = "see that this user may read and write there, and that the disk is not full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,11 @@ def run() -> int:
         # The reader, such as `head`, has seen enough.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # One without a file's name is no matter of the user's files but ours.
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}", _FILES_HINT, ClusterError.exit_code)
     return result if isinstance(result, int) else 0
 
 

@@ -49,7 +49,6 @@ from podyard.cluster.spec import (
     ClusterSpec,
     HostPorts,
     Placement,
-    Port,
     Role,
     container_name,
 )
@@ -300,14 +299,15 @@ async def _taken_ports(engine: Engine, spec: ClusterSpec, observed: Observed) ->
     """The ports that are to be published and that something else has; of another host nothing is known."""
     if engine.host != LOOPBACK:
         return []
-    ours: set[Port] = set()
+    # By place: a node that gives a port up to another one goes before that one comes.
+    ours: set[str] = set()
     for name, found in observed.containers.items():
         if spec.publish and found.role == Role.WORKER and found.state in {"running", "paused"}:
-            ours |= await engine.published(name)
+            ours |= {str(port) for port in await engine.published(name)}
     return [
         preflight.taken_port(each.port, why)
         for each in spec.publish
-        if each.port not in ours and (why := host_ports.taken(each.port))
+        if str(each.port) not in ours and (why := host_ports.taken(each.port))
     ]
 
 

@@ -11,7 +11,6 @@ from podyard.cluster.bringup import probe
 from podyard.cluster.engine import Engine, EngineError
 from podyard.cluster.errors import ClusterError, no_cluster
 from podyard.cluster.progress import Progress
-from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import Role
 from podyard.cluster.state import StateDirectory
 
@@ -81,5 +80,5 @@ async def _objects(cluster: str, directory: Path, progress: Progress) -> None:
         await asyncio.to_thread(directory.mkdir, exist_ok=True)
         for name, path in _OBJECTS.items():
             await asyncio.to_thread((directory / name).write_bytes, await ask.get(path))
-    except (Unreachable, ClusterError) as error:
+    except ClusterError as error:
         progress.note(f"the API server gives no objects: {error}")

@@ -15,13 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podyard.cluster.errors import ClusterError
 from podyard.cluster.spec import HostPorts
 
+LOOK_AT_SERVER = "podyard status shows whether the API server runs, podyard logs apiserver what it says"
 _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
-class Unreachable(Exception):
-    """No usable answer yet; the text says why."""
+class Unreachable(ClusterError):
+    """No usable answer from the API server yet; the text says why."""
+
+    def __init__(self, message: str, *, hint: str = LOOK_AT_SERVER) -> None:
+        super().__init__(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.cli import cluster, kubectl, machines, up
-from podyard.cli.commands import Scope, name_option, pass_scope, podyard
+from podyard.cli.commands import Scope, name_option, pass_scope, podyard, run
+from podyard.cluster.errors import NotFoundError
+from podyard.cluster.rest import LOOK_AT_SERVER, Unreachable
 
 
 @click.group()
@@ -46,3 +48,31 @@ def test_every_command_on_a_cluster_takes_a_name():
 
 def test_the_help_names_the_environment_variable():
     assert "PODYARD_NAME" in CliRunner().invoke(podyard, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (NotFoundError("it is gone", hint="look\nelsewhere"), 4, ["it is gone", "look", "elsewhere"]),
+        (Unreachable("no answer"), 1, ["no answer", LOOK_AT_SERVER]),
+        (
+            OSError(28, "No space left on device", "/data/cluster.yaml"),
+            1,
+            ["/data/cluster.yaml: No space left"],
+        ),
+        (KeyboardInterrupt(), 130, ["interrupted", "podyard up goes on from where it was"]),
+    ],
+)
+def test_a_failure_is_told_with_what_to_do_next(monkeypatch, capsys, error, code, said):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(podyard, "main", fail)
+    assert run() == code
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("hint: ")
+    # What is no terminal gets no colours.
+    assert not any("\x1b" in line for line in lines)
+    for words in said:
+        assert any(words in line for line in lines)

@@ -25,7 +25,7 @@ def kinds() -> list[type[ClusterError]]:
 @pytest.mark.slow
 def test_no_kind_of_error_can_be_made_without_a_hint():
     names = {kind.__name__ for kind in kinds()}
-    assert {"SpecError", "PreflightError", "NotReadyError", "EngineError", "Busy"} <= names
+    assert {"SpecError", "PreflightError", "NotReadyError", "EngineError", "Busy", "Unreachable"} <= names
     for kind in kinds():
         # mypy refuses a call without a required argument; a default must say something.
         default = inspect.signature(kind.__init__).parameters["hint"].default

@@ -92,7 +92,8 @@ async def test_a_taken_port_is_a_problem_unless_the_cluster_itself_has_it() -> N
         holder.listen()
         port = Port(30080, holder.getsockname()[1])
         spec = ClusterSpec("demo", nodes=1, publish=(Publication(1, port),))
-        assert await bringup._taken_ports(FakeEngine(port), spec, observed) == []  # type: ignore[arg-type]
+        for held in (port, replace(port, inside=80)):
+            assert await bringup._taken_ports(FakeEngine(held), spec, observed) == []  # type: ignore[arg-type]
         problems = await bringup._taken_ports(FakeEngine(), spec, observed)  # type: ignore[arg-type]
         with pytest.raises(PreflightError, match=f"{port} cannot be published: Address already in use"):
             preflight.require(problems)
