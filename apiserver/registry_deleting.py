@@ -19,7 +19,7 @@ from apiserver.rules import admission, deletion, strategy
 from apiserver.rules.deletion import DeleteOutcome
 from podyard.api import errors
 from podyard.api.resources import Resource
-from podyard.api.types import Pod, Status, StatusCause, StatusDetails, copy_of, meta_v1
+from podyard.api.types import Status, StatusCause, StatusDetails, copy_of, meta_v1
 from podyard.base import clock
 
 ORPHAN = "orphan"
@@ -33,7 +33,7 @@ class DeleteResult:
     """The answer to a delete.
 
     Attributes:
-        object: what lives on (or a pod, always); None when the object is gone.
+        object: what lives on, or the last state of a kind that shows it; else None.
         status: Success, for an object that is gone.
     """
 
@@ -72,8 +72,8 @@ class Deleter:
         details = StatusDetails(name=name, group=row.group, kind=row.plural, uid=metadata.uid)
         status = Status(status="Success", details=details)
         status.metadata.SetInParent()
-        lives_on = not written.removed or row.message is Pod
-        return DeleteResult(item if lives_on else None, status)
+        shown = not written.removed or row.shows_deleted
+        return DeleteResult(item if shown else None, status)
 
     async def delete_collection(
         self,

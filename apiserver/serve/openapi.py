@@ -354,7 +354,7 @@ def _operations(
 def _operation(row: Resource, prefix: str, v3: bool, method: str, action: str) -> dict[str, Any]:
     own = prefix + _schema_name(row.message.DESCRIPTOR.full_name)
     answer = prefix + _schema_name(row.list_message.DESCRIPTOR.full_name) if action == "list" else own
-    if method == "delete":
+    if method == "delete" and not (action == "delete" and row.shows_deleted):
         answer = prefix + _schema_name(f"{_META}.Status")
     operation: dict[str, Any] = {
         "tags": [f"{row.group.partition('.')[0] or 'core'}_{row.version}"],

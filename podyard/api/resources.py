@@ -39,6 +39,29 @@ _SUBRESOURCE_OF_METHOD = {
     "CreateToken": "token",
 }
 
+# Kinds of which a delete answers with the last state; of the others with a Status.
+# Source: ReturnDeletedObject of upstream's registries, and the answers in its OpenAPI document.
+_SHOWN_WHEN_DELETED = frozenset(
+    {
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "podtemplates",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+        "deviceclasses.resource.k8s.io",
+        "resourceclaims.resource.k8s.io",
+        "resourceclaimtemplates.resource.k8s.io",
+        "resourceslices.resource.k8s.io",
+        "csidrivers.storage.k8s.io",
+        "csinodes.storage.k8s.io",
+        "storageclasses.storage.k8s.io",
+        "volumeattachments.storage.k8s.io",
+        "volumeattributesclasses.storage.k8s.io",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
@@ -110,6 +133,11 @@ class Resource:
     def qualified(self) -> str:
         """`pods`, `leases.coordination.k8s.io`: how errors and authorization name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def shows_deleted(self) -> bool:
+        """Whether a delete answers with the object also when it is gone."""
+        return self.qualified in _SHOWN_WHEN_DELETED
 
     def prefix(self, namespace: str = "") -> str:
         """What the keys of all objects (of a namespace) start with."""

@@ -94,7 +94,8 @@ async def test_life_of_an_object(wire: Wire, served: Served, row: Resource, uniq
     if row.kind == "Namespace":
         assert deleted.status.phase == "Terminating"
         return
-    if row.kind == "Pod":
+    if row.shows_deleted:
+        assert isinstance(deleted, row.message)
         assert deleted.metadata.uid == metadata.uid
     else:
         assert isinstance(deleted, Status)

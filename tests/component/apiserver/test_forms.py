@@ -108,6 +108,12 @@ async def test_openapi_has_every_kind(served: Served) -> None:
             # kubectl looks for this parameter to learn that the server validates fields.
             operation = document["paths"][path_of(row).replace("/default/", "/{namespace}/")]["post"]
             assert "fieldValidation" in {parameter["name"] for parameter in operation["parameters"]}
+            # Clients read the answer to a delete as what is promised here.
+            if "delete" in row.verbs:
+                named = path_of(row, "{name}").replace("/default/", "/{namespace}/")
+                answer = document["paths"][named]["delete"]["responses"]["200"]
+                (promised,) = set(_references(answer))
+                assert promised.endswith(f".{row.kind}" if row.shows_deleted else ".Status")
 
 
 def _references(schema: Any) -> list[str]:
