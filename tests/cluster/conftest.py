@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,13 +62,10 @@ def live(cluster: Cluster) -> Live:
     return Live(cluster.name, cluster.data)
 
 
-@pytest.fixture
-def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own, gone with all in it afterwards."""
-    import re
-    import uuid
-
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40] + "-" + uuid.uuid4().hex[:6]
+@contextmanager
+def own_namespace(cluster: Cluster, asker: str) -> Iterator[str]:
+    """A namespace named after who asks for it, gone with all in it afterwards."""
+    name = re.sub(r"[^a-z0-9]+", "-", asker.lower()).strip("-")[:40] + "-" + uuid.uuid4().hex[:6]
     cluster.kubectl("create", "namespace", name)
     cluster.eventually(
         lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
@@ -73,3 +73,26 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     )
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=90s")
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    with own_namespace(cluster, request.node.name) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def place(shared_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace for all tests of a module."""
+    shared_cluster.podyard("up")
+    with own_namespace(
+        shared_cluster, request.module.__name__.rpartition(".")[2].removeprefix("test_")
+    ) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(shared_cluster: Cluster) -> Path:
+    """The administrator's, for clients that read such files."""
+    return Live(shared_cluster.name, shared_cluster.data).kubeconfig

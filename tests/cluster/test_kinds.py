@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from podyard.api import codec, resources
 from podyard.api.resources import Resource
+from tests.cluster.every_kind import example, rows
 from tests.cluster.support import Cluster
-from tests.unit.apiserver.test_registry_rows import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-# Made by others too, or about the cluster itself.
-LEFT = ("Namespace", "Node", "Event", "Endpoints", "EndpointSlice", "PriorityClass", "IPAddress")
-
-
-def rows() -> list[Resource]:
-    return [row for row in resources.RESOURCES if row.kind not in LEFT and row.storage is None]
-
-
-def example(row: Resource, name: str, namespace: str, owner: dict[str, Any]) -> dict[str, Any]:
-    """The row's example as plain data; what lives in the namespace is owned."""
-    obj = build(row, name)
-    obj.metadata.labels["test"] = namespace
-    obj.metadata.namespace = namespace if row.namespaced else ""
-    value = codec.encode_value(obj, row.api_version, row.kind)
-    value.pop("status", None)
-    if row.namespaced:
-        value["metadata"]["ownerReferences"] = [owner]
-    if row.kind == "PodDisruptionBudget":
-        value["spec"]["selector"] = {"matchLabels": {"nobody": "has-this"}}
-    return value
 
 
 def left(cluster: Cluster, selected: list[Resource], namespace: str) -> list[str]:
@@ -74,9 +52,7 @@ def test_a_namespace_takes_every_kind_with_it(cluster: Cluster) -> None:
         "the namespace's service account",
     )
     inside = [row for row in rows() if row.namespaced]
-    objects = [example(row, name, name, {}) for row in inside]
-    for value in objects:
-        del value["metadata"]["ownerReferences"]
+    objects = [example(row, name, name) for row in inside]
     cluster.kubectl(
         "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     )

@@ -18,21 +18,12 @@ from podyard.api.types import ConfigMap
 from podyard.base.config import TlsFiles
 from podyard.client.client import Client
 from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from tests.cluster.samples import pod
 from tests.cluster.support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 TYPED = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "typed"}, "data": {"a": "1"}}
-
-
-def pod(name: str, *command: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": "busybox", "command": list(command or ("sleep", "3600"))}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container], **spec},
-    }
 
 
 class Kubectl:
