@@ -7,7 +7,7 @@ import copy
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from urllib3.exceptions import HTTPError
 
 from podyard.api import resources
 from podyard.api.resources import Resource
+from tests.cluster import generated
 from tests.cluster.every_kind import example, makeable
+from tests.cluster.generated import Kind, listing
 from tests.cluster.live import Live
 from tests.cluster.samples import pod, server
 from tests.cluster.scenario import deployment
@@ -30,7 +32,6 @@ from tests.unit.apiserver.test_registry_rows import status_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-LISTS = re.compile(r"list_(?:namespaced_)?(.+?)(?:_for_all_namespaces)?")
 VIEW = "-view"
 PATCHES: dict[str, Any] = {
     "application/json-patch+json": [{"op": "add", "path": "/metadata/labels/json", "value": "1"}],
@@ -39,39 +40,12 @@ PATCHES: dict[str, Any] = {
 }
 
 
-def listing(api: Any) -> dict[str, str]:
-    """What each list method of an API class lists, in the words of its other methods."""
-    found = {name: LISTS.fullmatch(name) for name in dir(api) if not name.endswith("_with_http_info")}
-    return {name: match[1] for name, match in found.items() if match}
-
-
-class Kind:
-    """The client's methods for one kind, called alike."""
-
-    def __init__(self, row: Resource, api: Any, noun: str) -> None:
-        self.row = row
-        self.api = api
-        self.noun = noun
-
-    def call(self, verb: str, namespace: str, part: str = "", **arguments: Any) -> Any:
-        """`read`, `patch` and so on, in the namespace if the kind has any; `part` is such as `_status`."""
-        if not self.row.namespaced:
-            return getattr(self.api, f"{verb}_{self.noun}{part}")(**arguments)
-        method = getattr(self.api, f"{verb}_namespaced_{self.noun}{part}")
-        return method(namespace=namespace, **arguments)
-
-    def lists(self) -> dict[str, Callable[..., Any]]:
-        """Its list methods by name: of a namespace, of all."""
-        return {
-            name: getattr(self.api, name) for name, noun in listing(self.api).items() if noun == self.noun
-        }
-
-    def make(self, name: str, namespace: str) -> Any:
-        """Creates the kind's example, and says of it what a controller might."""
-        made = self.call("create", namespace, body=example(self.row, name, namespace))
-        if "status" in self.row.subresources:
-            self.call("patch", namespace, "_status", name=made.metadata.name, body=status_of(self.row))
-        return made
+def make(kind: Kind, name: str, namespace: str) -> Any:
+    """Creates the kind's example, and says of it what a controller might."""
+    made = kind.call("create", namespace, body=example(kind.row, name, namespace))
+    if "status" in kind.row.subresources:
+        kind.call("patch", namespace, "_status", name=made.metadata.name, body=status_of(kind.row))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -93,47 +67,26 @@ def apis(connection: client.ApiClient) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def kinds(apis: list[Any]) -> dict[str, Kind]:
-    """What the client has of the kinds that are served, by `apps/v1 Deployment`."""
-    found = {}
-    for api in apis:
-        try:
-            version = api.get_api_resources().group_version
-        except client.ApiException as error:
-            if error.status != 404:
-                raise
-            continue
-        served = {row.kind.lower(): row for row in resources.RESOURCES if row.api_version == version}
-        for noun in set(listing(api).values()):
-            row = served.get(noun.replace("_", ""))
-            if row is not None:
-                found[f"{row.api_version} {row.kind}"] = Kind(row, api, noun)
-    return found
-
-
-def kind_of(row: Resource, kinds: dict[str, Kind]) -> Kind:
-    return kinds[f"{row.api_version} {row.kind}"]
+def kinds(connection: client.ApiClient) -> dict[Resource, Kind]:
+    """What the client has of the kinds that are served."""
+    return generated.kinds(client, connection)
 
 
 @pytest.fixture(scope="module")
-def inhabited(kinds: dict[str, Kind], place: str) -> Iterator[str]:
+def inhabited(kinds: dict[Resource, Kind], place: str) -> Iterator[str]:
     """The module's namespace with an object of every kind, and one of every other kind beside it."""
     try:
         for row in makeable():
             # What a view makes is stored as another kind.
-            kind_of(row, kinds).make(place if row.storage is None else f"{place}{VIEW}", place)
+            make(kinds[row], place if row.storage is None else f"{place}{VIEW}", place)
         yield place
     finally:
         for row in makeable():
             if not row.namespaced:
-                kind_of(row, kinds).call("delete_collection", place, label_selector=f"test={place}")
+                kinds[row].call("delete_collection", place, label_selector=f"test={place}")
 
 
-def test_the_client_knows_every_kind(kinds: dict[str, Kind]) -> None:
-    assert sorted(kinds) == sorted(f"{row.api_version} {row.kind}" for row in resources.RESOURCES)
-
-
-def test_every_list(kinds: dict[str, Kind], inhabited: str) -> None:
+def test_every_list(kinds: dict[Resource, Kind], inhabited: str) -> None:
     """Each answer is whole in the client's eyes, and none is empty."""
     called, wrong = 0, {}
     for kind in kinds.values():
@@ -148,15 +101,14 @@ def test_every_list(kinds: dict[str, Kind], inhabited: str) -> None:
             except Exception as error:
                 wrong[name] = f"{type(error).__name__}: {error}"
                 continue
-            if (answer.kind, answer.api_version) != (kind.row.list_kind, kind.row.api_version):
-                wrong[name] = f"{answer.api_version} {answer.kind}"
-            elif not answer.items or not answer.metadata.resource_version:
-                wrong[name] = "nothing is in it"
+            complaint = kind.complaint(answer)
+            if complaint:
+                wrong[name] = complaint
     assert wrong == {}
     assert called >= len(resources.RESOURCES)
 
 
-def test_what_is_not_served_is_absent(apis: list[Any], kinds: dict[str, Kind], place: str) -> None:
+def test_what_is_not_served_is_absent(apis: list[Any], kinds: dict[Resource, Kind], place: str) -> None:
     """The client is newer, and knows groups and kinds that this cluster has not."""
     known = {(type(api), noun) for api in apis for noun in listing(api).values()}
     served = {(type(kind.api), kind.noun) for kind in kinds.values()}
@@ -182,9 +134,9 @@ def replace(kind: Kind, name: str, namespace: str) -> Any:
 
 
 @pytest.mark.parametrize("row", makeable(), ids=lambda row: row.qualified)
-def test_life_of_an_object(row: Resource, kinds: dict[str, Kind], place: str) -> None:
-    kind = kind_of(row, kinds)
-    made = kind.make(f"{place}-life", place)
+def test_life_of_an_object(row: Resource, kinds: dict[Resource, Kind], place: str) -> None:
+    kind = kinds[row]
+    made = make(kind, f"{place}-life", place)
     name, uid = made.metadata.name, made.metadata.uid
     read = kind.call("read", place, name=name)
     assert (read.kind, read.api_version, read.metadata.uid) == (row.kind, row.api_version, uid)
