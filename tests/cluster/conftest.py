@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cluster import foreign
 from tests.cluster.installed import Installed, install
+from tests.cluster.kubectls import Kubectl
 from tests.cluster.live import Live
 from tests.cluster.support import Cluster
 
@@ -32,6 +34,13 @@ def foreign_image() -> Iterator[str]:
     image = foreign.build()
     yield image
     foreign.remove(image)
+
+
+@pytest.fixture(scope="session")
+def foreign_container(foreign_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A container of that image that stays; it sees the folders of all tests."""
+    with foreign.staying(foreign_image, tmp_path_factory.getbasetemp()) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +63,25 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     """The session's cluster, whole again if a test before broke something."""
     shared_cluster.podyard("up")
     return shared_cluster
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The administrator's, in a folder of the module's own; the cluster is whole again."""
+    shared_cluster.podyard("up")
+    path = Path(tmp_path_factory.mktemp("kubectl") / "kubeconfig")
+    path.write_text(shared_cluster.podyard("kubeconfig").stdout)
+    return path
+
+
+@pytest.fixture(scope="module", params=["environment", "debian"])
+def kubectl(request: pytest.FixtureRequest, shared_cluster: Cluster, kubeconfig: Path) -> Iterator[Kubectl]:
+    """The environment's kubectl, then Debian 13's, each in a namespace of its own."""
+    container = request.getfixturevalue("foreign_container") if request.param == "debian" else None
+    one = Kubectl(shared_cluster, kubeconfig, f"kubectl-{time.time_ns() % 10**9}", container)
+    one.make_namespace()
+    yield one
+    one.remove_namespace()
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from podyard.cluster.spec import IMAGE
@@ -47,3 +49,27 @@ def command(image: str, *mounts: Path | str, user: str | None = None) -> tuple[s
     seen = [argument for mount in mounts for argument in ("-v", f"{mount}:{mount}")]
     as_user = ["-u", user] if user else []
     return ("docker", "run", "--rm", "-i", "--init", "--network", "host", *seen, *as_user, image)
+
+
+@contextmanager
+def staying(image: str, *mounts: Path | str) -> Iterator[str]:
+    """A container of the image that stays, for programs that are called often: by `docker exec`.
+
+    Whoever runs the tests owns what it writes.
+
+    Args:
+        image: from `build`.
+        mounts: files and folders of the host that it sees under the same paths.
+
+    Returns:
+        The container's name.
+    """
+    name = image.replace(":", "-")
+    seen = [argument for mount in mounts for argument in ("-v", f"{mount}:{mount}")]
+    how = ["--init", "--network", "host", "-u", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp"]
+    begin = ["docker", "run", "-d", "--name", name, *how, *seen, image, "sleep", "infinity"]
+    subprocess.run(begin, check=True, capture_output=True)
+    try:
+        yield name
+    finally:
+        subprocess.run(["docker", "rm", "-f", name], check=True, capture_output=True)

@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import pytest
 
 from podyard.api.types import rpc, rpc_core_v1
 from podyard.client.grpc_transport import credentials_of
+from tests.cluster.kubectls import Kubectl
 from tests.cluster.live import Live
 from tests.cluster.support import DEADLINE_S, Cluster
 from tests.cluster.terminal import Terminal
@@ -53,71 +53,11 @@ def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
-class Kubectl:
-    """kubectl in the module's namespace; input and output are bytes."""
-
-    def __init__(self, cluster: Cluster, namespace: str, kubeconfig: Path) -> None:
-        self.namespace = namespace
-        self.kubeconfig = kubeconfig
-        self.environment = cluster.environment | {"KUBECONFIG": str(kubeconfig)}
-
-    def run(
-        self, *arguments: str, wire: str = "websocket", input: bytes = b"", timeout_s: float = 90.0
-    ) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment | WIRES[wire],
-            input=input,
-            capture_output=True,
-            check=False,
-            timeout=timeout_s,
-        )
-
-    def out(self, *arguments: str, **options: Any) -> str:
-        """The output of a kubectl that must succeed."""
-        done = self.run(*arguments, **options)
-        assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
-        return done.stdout.decode()
-
-    def command(self, *arguments: str) -> list[str]:
-        return ["kubectl", "-n", self.namespace, *arguments]
-
-    @contextmanager
-    def going(self, *arguments: str, wire: str = "websocket", **options: Any) -> Iterator[Any]:
-        """A kubectl that goes on; killed at the end."""
-        process = subprocess.Popen(
-            self.command(*arguments), env=self.environment | WIRES[wire], stdout=subprocess.PIPE, **options
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            for file in (process.stdin, process.stdout, process.stderr):
-                if file is not None:
-                    file.close()
-
-    @contextmanager
-    def forwarding(self, *arguments: str, wire: str = "websocket") -> Iterator[tuple[Any, list[int]]]:
-        """A port-forward; the local ports that it has chosen, one for each that it was asked for."""
-        wanted = len(arguments) - 1
-        command = ("port-forward", "--address=127.0.0.1", *arguments)
-        with self.going(*command, wire=wire, stderr=subprocess.PIPE) as process:
-            lines = [process.stdout.readline().decode() for _ in range(wanted)]
-            yield process, [int(line.split(" -> ")[0].rpartition(":")[2]) for line in lines]
-
-
 @pytest.fixture(scope="module")
-def kubectl(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+def kubectl(shared_cluster: Cluster, kubeconfig: Path) -> Iterator[Kubectl]:
     """A namespace with the pods that the tests use."""
-    shared_cluster.podyard("up")
-    config = Path(tmp_path_factory.mktemp("streams") / "kubeconfig")
-    config.write_text(shared_cluster.podyard("kubeconfig").stdout)
-    one = Kubectl(shared_cluster, f"streams-{time.time_ns() % 10**9}", config)
-    one.out("create", "namespace", one.namespace)
-    shared_cluster.eventually(
-        lambda: one.out("get", "serviceaccounts", "--ignore-not-found", "default"), "service account"
-    )
+    one = Kubectl(shared_cluster, kubeconfig, f"streams-{time.time_ns() % 10**9}")
+    one.make_namespace()
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -134,24 +74,24 @@ def kubectl(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
     for item in pods:
         item["metadata"]["namespace"] = one.namespace
     shared_cluster.apply(service, *pods)
-    one.out("wait", "--for=condition=Ready", "pod/box", "pod/web", "pod/reader", "--timeout=60s")
-    one.out("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s")
+    one.run("wait", "--for=condition=Ready", "pod/box", "pod/web", "pod/reader", "--timeout=60s")
+    one.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s")
     yield one
-    one.out("delete", "namespace", one.namespace, "--timeout=80s")
+    one.remove_namespace()
 
 
 @wires
 @pytest.mark.parametrize("code", [0, 3, 137])
 def test_output_stays_apart_and_the_code_comes_back(kubectl: Kubectl, wire: str, code: int) -> None:
     script = f"echo out; echo err >&2; exit {code}"
-    done = kubectl.run("exec", "box", "-c", "main", "--", "sh", "-c", script, wire=wire)
+    done = kubectl.call("exec", "box", "-c", "main", "--", "sh", "-c", script, env=WIRES[wire])
     assert (done.stdout, done.returncode) == (b"out\n", code)
     ends = f"command terminated with exit code {code}\n".encode() if code else b""
     assert done.stderr == b"err\n" + ends
 
 
 def test_a_command_that_is_killed_ends_with_137(kubectl: Kubectl) -> None:
-    done = kubectl.run("exec", "box", "-c", "main", "--", "sh", "-c", "kill -9 $$")
+    done = kubectl.call("exec", "box", "-c", "main", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == 137
 
 
@@ -159,10 +99,10 @@ def test_a_command_that_is_killed_ends_with_137(kubectl: Kubectl) -> None:
 def test_twenty_megabytes_there_and_back(kubectl: Kubectl, wire: str) -> None:
     """The end of the input ends the command, and not a byte is lost in either direction."""
     data = os.urandom(20 * MEGABYTE)
-    done = kubectl.run("exec", "-i", "box", "-c", "main", "--", "cat", wire=wire, input=data)
+    done = kubectl.call("exec", "-i", "box", "-c", "main", "--", "cat", env=WIRES[wire], input=data)
     assert done.returncode == 0, done.stderr
     assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
-    sum_ = kubectl.run("exec", "-i", "box", "-c", "main", "--", "sha256sum", wire=wire, input=data)
+    sum_ = kubectl.call("exec", "-i", "box", "-c", "main", "--", "sha256sum", env=WIRES[wire], input=data)
     assert sum_.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
@@ -170,7 +110,7 @@ def test_twenty_megabytes_there_and_back(kubectl: Kubectl, wire: str) -> None:
 def test_output_that_is_read_late_is_whole(kubectl: Kubectl, wire: str) -> None:
     """The command has long ended when its output is read: longer than any time-out of a close."""
     script = "seq 1 400000"
-    with kubectl.going("exec", "box", "-c", "main", "--", "sh", "-c", script, wire=wire) as process:
+    with kubectl.going("exec", "box", "-c", "main", "--", "sh", "-c", script, env=WIRES[wire]) as process:
         time.sleep(12)
         output = process.stdout.read()
         assert process.wait() == 0
@@ -179,9 +119,8 @@ def test_output_that_is_read_late_is_whole(kubectl: Kubectl, wire: str) -> None:
 
 @wires
 def test_a_terminal_has_its_size_and_a_new_one(kubectl: Kubectl, wire: str) -> None:
-    environment = kubectl.environment | WIRES[wire]
-    command = kubectl.command("exec", "-it", "box", "-c", "main", "--", "sh")
-    terminal = Terminal(command, environment, rows=40, columns=100)
+    command = kubectl.command("exec", "-it", "box", "-c", "main", "--", "sh", env=WIRES[wire])
+    terminal = Terminal(command, kubectl.environment, rows=40, columns=100)
     try:
         terminal.expect("# ")
         terminal.type("stty size\n")
@@ -199,7 +138,7 @@ def test_a_terminal_has_its_size_and_a_new_one(kubectl: Kubectl, wire: str) -> N
 def test_several_at_once(kubectl: Kubectl) -> None:
     def one(number: int) -> tuple[bytes, int]:
         script = f"cat; exit {number}"
-        done = kubectl.run(
+        done = kubectl.call(
             "exec", "-i", "box", "-c", "main", "--", "sh", "-c", script, input=b"%d" % number * 100_000
         )
         return done.stdout, done.returncode
@@ -210,8 +149,8 @@ def test_several_at_once(kubectl: Kubectl) -> None:
 
 
 def test_the_container_that_is_meant(kubectl: Kubectl) -> None:
-    assert kubectl.out("exec", "box", "-c", "other", "--", "sh", "-c", "echo $WHO") == "other\n"
-    done = kubectl.run("exec", "box", "--", "sh", "-c", 'echo "<$WHO>"')
+    assert kubectl.run("exec", "box", "-c", "other", "--", "sh", "-c", "echo $WHO") == "other\n"
+    done = kubectl.call("exec", "box", "--", "sh", "-c", 'echo "<$WHO>"')
     assert (done.stdout, done.returncode) == (b"<>\n", 0)
     assert b'Defaulted container "main" out of: main, other' in done.stderr
 
@@ -231,7 +170,7 @@ def test_the_container_that_is_meant(kubectl: Kubectl) -> None:
     ],
 )
 def test_what_goes_wrong_is_said(kubectl: Kubectl, wire: str, arguments: tuple[str, ...], text: str) -> None:
-    done = kubectl.run("exec", *arguments, wire=wire)
+    done = kubectl.call("exec", *arguments, env=WIRES[wire])
     assert done.returncode != 0
     assert re.search(text, done.stderr.decode()), done.stderr
 
@@ -240,9 +179,9 @@ def test_what_goes_wrong_is_said(kubectl: Kubectl, wire: str, arguments: tuple[s
 def test_attach_hears_and_speaks(kubectl: Kubectl, wire: str) -> None:
     """Two at once: one only listens, and hears what the container makes of what the other says."""
     with (
-        kubectl.going("attach", "reader", wire=wire, stderr=subprocess.DEVNULL) as listener,
+        kubectl.going("attach", "reader", env=WIRES[wire], stderr=subprocess.DEVNULL) as listener,
         kubectl.going(
-            "attach", "-i", "reader", wire=wire, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+            "attach", "-i", "reader", env=WIRES[wire], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as speaker,
     ):
         # A listener that is not there yet hears nothing: say it until both have heard it.
@@ -261,7 +200,7 @@ def test_attach_hears_and_speaks(kubectl: Kubectl, wire: str) -> None:
 
 def test_run_with_input_ends_as_the_command_does(kubectl: Kubectl) -> None:
     command = ("sh", "-c", "read line; echo got $line; exit 6")
-    done = kubectl.run(
+    done = kubectl.call(
         "run", "asked", "--image=busybox", "--restart=Never", "-i", "--rm", "--command", "--", *command,
         input=b"hello\n",
     )  # fmt: skip
@@ -277,18 +216,18 @@ def test_cp_takes_folders_and_big_files_both_ways(kubectl: Kubectl, wire: str, t
     (source / "big").write_bytes(os.urandom(20 * MEGABYTE))
     os.chmod(source / "deep" / "er" / "small.txt", 0o640)
     place = f"/tmp/{wire}"
-    kubectl.out("cp", str(source), f"box:{place}", "-c", "main", wire=wire)
-    kubectl.out("cp", f"box:{place}", str(tmp_path / "back"), "-c", "main", wire=wire)
-    kubectl.out("cp", f"box:{place}/big", str(tmp_path / "big"), "-c", "main", wire=wire)
+    kubectl.run("cp", str(source), f"box:{place}", "-c", "main", env=WIRES[wire])
+    kubectl.run("cp", f"box:{place}", str(tmp_path / "back"), "-c", "main", env=WIRES[wire])
+    kubectl.run("cp", f"box:{place}/big", str(tmp_path / "big"), "-c", "main", env=WIRES[wire])
     back = tmp_path / "back"
     assert sorted(path.relative_to(back) for path in back.rglob("*")) == sorted(
         path.relative_to(source) for path in source.rglob("*")
     )
     assert (back / "deep" / "er" / "small.txt").read_text() == "small\n"
-    inside = kubectl.out("exec", "box", "-c", "main", "--", "stat", "-c", "%a", f"{place}/deep/er/small.txt")
+    inside = kubectl.run("exec", "box", "-c", "main", "--", "stat", "-c", "%a", f"{place}/deep/er/small.txt")
     assert inside == "640\n"
     assert (back / "big").read_bytes() == (tmp_path / "big").read_bytes() == (source / "big").read_bytes()
-    done = kubectl.run("cp", str(source / "deep"), "box:/proc/none/deep", "-c", "main", wire=wire)
+    done = kubectl.call("cp", str(source / "deep"), "box:/proc/none/deep", "-c", "main", env=WIRES[wire])
     assert done.returncode == 1
 
 
@@ -301,8 +240,8 @@ def fetch(port: int, path: str = "/") -> bytes:
 @wires
 @pytest.mark.parametrize("target", [("pod/web", ":80"), ("service/web", ":8080")])
 def test_a_port_is_forwarded_for_many_at_once(kubectl: Kubectl, wire: str, target: tuple[str, str]) -> None:
-    kubectl.out("exec", "web", "--", "sh", "-c", "seq 1 200000 > /var/www/html/many || true")
-    with kubectl.forwarding(*target, wire=wire) as (process, (port,)):
+    kubectl.run("exec", "web", "--", "sh", "-c", "seq 1 200000 > /var/www/html/many || true")
+    with kubectl.forwarding(*target, env=WIRES[wire]) as (process, (port,)):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             pages = list(pool.map(lambda _: fetch(port), range(40)))
         assert all(b"Welcome to nginx" in page for page in pages)
@@ -313,8 +252,8 @@ def test_a_port_is_forwarded_for_many_at_once(kubectl: Kubectl, wire: str, targe
 def test_a_port_that_nobody_listens_on(kubectl: Kubectl, wire: str) -> None:
     """kubectl itself gives up the forward; others to the same pod are not touched."""
     with (
-        kubectl.forwarding("pod/web", ":80", wire=wire) as (_, (good,)),
-        kubectl.forwarding("pod/web", ":81", wire=wire) as (broken, (bad,)),
+        kubectl.forwarding("pod/web", ":80", env=WIRES[wire]) as (_, (good,)),
+        kubectl.forwarding("pod/web", ":81", env=WIRES[wire]) as (broken, (bad,)),
     ):
         assert b"Welcome" in fetch(good)
         with pytest.raises((urllib.error.URLError, ConnectionError, OSError)):
@@ -344,10 +283,10 @@ def test_a_kubectl_that_is_killed_leaves_nothing(kubectl: Kubectl, cluster: Clus
     before = connections(cluster)
     idle = ("exec", "-i", "box", "-c", "main", "--", "cat")
     with (
-        kubectl.going(*idle, wire=wire, stdin=subprocess.PIPE) as waiting,
-        kubectl.going("exec", "box", "-c", "main", "--", "yes", wire=wire) as printing,
-        kubectl.going("attach", "-i", "reader", wire=wire, stdin=subprocess.PIPE) as attached,
-        kubectl.forwarding("pod/web", ":80", wire=wire) as (forwarding, (port,)),
+        kubectl.going(*idle, env=WIRES[wire], stdin=subprocess.PIPE) as waiting,
+        kubectl.going("exec", "box", "-c", "main", "--", "yes", env=WIRES[wire]) as printing,
+        kubectl.going("attach", "-i", "reader", env=WIRES[wire], stdin=subprocess.PIPE) as attached,
+        kubectl.forwarding("pod/web", ":80", env=WIRES[wire]) as (forwarding, (port,)),
         socket.create_connection(("127.0.0.1", port)) as half,
     ):
         half.sendall(b"GET / HT")
@@ -366,7 +305,7 @@ def test_a_kubectl_that_is_killed_leaves_nothing(kubectl: Kubectl, cluster: Clus
     )
     # The command has heard the end of its input.
     cluster.eventually(
-        lambda: "cat" not in kubectl.out("exec", "box", "-c", "main", "--", "ps", "-o", "comm").split(),
+        lambda: "cat" not in kubectl.run("exec", "box", "-c", "main", "--", "ps", "-o", "comm").split(),
         "the end of the command",
     )
 
@@ -484,7 +423,7 @@ print("done")
 @pytest.mark.parametrize("script", [PYTHON_COMMANDS, PYTHON_PORTS], ids=["commands", "ports"])
 def test_the_official_python_client(kubectl: Kubectl, script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", script, str(kubectl.kubeconfig), kubectl.namespace],
+        [sys.executable, "-c", script, str(kubectl.config), kubectl.namespace],
         capture_output=True,
         text=True,
         check=False,
