@@ -15,7 +15,7 @@ from apiserver.registry_reading import Reader
 from apiserver.registry_writing import Outcome, Writer
 from podyard.api import codec, errors, validation_apps
 from podyard.api.resources import Resource
-from podyard.api.scale import API_VERSION, KIND, Scale, scale_of
+from podyard.api.scale import SCALE, Scale, scale_of
 from podyard.api.types import copy_of, meta_v1
 
 
@@ -31,7 +31,7 @@ class ScaleItem:
 
     @property
     def json(self) -> bytes:
-        return codec.encode_json(self.message, API_VERSION, KIND)
+        return codec.encode_json(self.message, SCALE.api_version, SCALE.kind)
 
 
 class Scaler:
@@ -71,7 +71,7 @@ class Scaler:
         apply = patches.build(patch_type, body, Scale, options.fieldValidation or codec.WARN)
 
         def patched(present: Scale) -> Scale:
-            value = apply(orjson.loads(codec.encode_json(present, API_VERSION, KIND)))
+            value = apply(orjson.loads(codec.encode_json(present, SCALE.api_version, SCALE.kind)))
             wanted = codec.decode_value(value, Scale).message
             check_names(row, namespace, name, wanted.metadata)
             return wanted
@@ -90,7 +90,7 @@ class Scaler:
             wanted: Scale = change(scale_of(old))
             causes = validation_apps.scale(wanted)
             if causes:
-                raise errors.Invalid.of(KIND, name, causes, "autoscaling")
+                raise errors.Invalid.of(SCALE.kind, name, causes, "autoscaling")
             new = copy_of(old)
             new.spec.replicas = wanted.spec.replicas
             new.metadata.resourceVersion = wanted.metadata.resourceVersion

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -27,6 +27,22 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 LIST_BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
 
 
+class Described(Protocol):
+    """What an answer must know of a kind: a resource's row, or the kind of a subresource of its own."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    @property
+    def api_version(self) -> str:
+        """`v1` or `apps/v1`."""
+
+    @property
+    def message(self) -> type[Any]:
+        """Its class."""
+
+
 def encode(value: Any, media: str) -> bytes:
     """Plain data as JSON or YAML."""
     if media == YAML:
@@ -42,8 +58,8 @@ def status_body(status: Status, media: str) -> bytes:
     return encode(orjson.loads(body), YAML) if media == YAML else body + b"\n"
 
 
-def object_body(row: Resource, item: Any, form: Form, *, now_s: float, include_object: str = "") -> bytes:
-    """One object as an answer's body."""
+def object_body(row: Described, item: Any, form: Form, *, now_s: float, include_object: str = "") -> bytes:
+    """One object as an answer's body. `item` has it as `message`, `json` and `raw`."""
     if form.as_kind == TABLE:
         return encode(table(row, [item], now_s=now_s, include_object=include_object), form.media)
     if form.as_kind == PARTIAL:
@@ -57,7 +73,7 @@ def object_body(row: Resource, item: Any, form: Form, *, now_s: float, include_o
 
 
 def plain_body(raw: bytes, json: bytes, api_version: str, kind: str, media: str) -> bytes:
-    """An object that is no row's kind, such as a Scale, as an answer's body."""
+    """An object that is no row's kind and has no other forms, such as a TokenRequest, as an answer's body."""
     if media == PROTOBUF:
         return codec.envelope(raw, api_version, kind)
     return encode(orjson.loads(json), YAML) if media == YAML else json + b"\n"
@@ -120,7 +136,7 @@ def _partial_list(listed: Any, metadata: dict[str, Any], media: str) -> bytes:
 
 
 def table(
-    row: Resource, items: Sequence[Any], *, now_s: float, include_object: str = "", with_columns: bool = True
+    row: Described, items: Sequence[Any], *, now_s: float, include_object: str = "", with_columns: bool = True
 ) -> dict[str, Any]:
     """A Table as plain data.
 

@@ -21,7 +21,7 @@ from apiserver.serve.rest_watch import WatchStream
 from apiserver.serve.stream_rest import StreamHandlers
 from apiserver.serve.streams import PodStreams
 from podyard.api import codec, errors
-from podyard.api.scale import API_VERSION, KIND, Scale
+from podyard.api.scale import SCALE, Scale
 from podyard.api.types import (
     Binding,
     DeleteOptions,
@@ -323,11 +323,8 @@ class ObjectHandlers:
         return self._scaled(request, item)
 
     def _scaled(self, request: web.Request, item: ScaleItem) -> web.Response:
-        form = form_of(request.headers.get("Accept", ""))
-        return web.Response(
-            body=answers.plain_body(item.raw, item.json, API_VERSION, KIND, form.media),
-            headers={"Content-Type": form.media},
-        )
+        form = form_of(request.headers.get("Accept", ""), answers.OBJECT_FORMS)
+        return self._answer(request, SCALE, item, form)
 
     async def _log(
         self, request: web.Request, context: RequestContext, path: ResourcePath
@@ -365,12 +362,17 @@ class ObjectHandlers:
         status: int = 200,
         warnings: Any = (),
     ) -> web.Response:
-        include = request.query.get("includeObject", "")
-        body = answers.object_body(path.row, item, form, now_s=clock.now_s(), include_object=include)
-        response = web.Response(status=status, body=body, headers={"Content-Type": answers.form_media(form)})
+        response = self._answer(request, path.row, item, form, status=status)
         for text in dict.fromkeys(warnings):
             response.headers.add("Warning", warning(text))
         return response
+
+    def _answer(
+        self, request: web.Request, kind: answers.Described, item: Any, form: Form, *, status: int = 200
+    ) -> web.Response:
+        include = request.query.get("includeObject", "")
+        body = answers.object_body(kind, item, form, now_s=clock.now_s(), include_object=include)
+        return web.Response(status=status, body=body, headers={"Content-Type": answers.form_media(form)})
 
 
 def warning(text: str) -> str:

@@ -43,7 +43,7 @@ def table(row: Any, objects: Sequence[Message], now_s: float) -> dict[str, Any]:
     """Column definitions and rows (cells, and conditions of finished pods) of a meta/v1 Table.
 
     Args:
-        row: the resource row; its message class chooses the columns.
+        row: the resource row, or what says the same of another kind; its message class chooses the columns.
         objects: messages of that class.
         now_s: seconds since the epoch that ages count to.
     """

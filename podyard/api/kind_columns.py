@@ -202,6 +202,10 @@ def _autoscaler_v1(obj: autoscaling_v1.HorizontalPodAutoscaler, now_s: float) ->
     return autoscaler(hpa_conversion.to_v2(obj), now_s)
 
 
+def _scale(obj: autoscaling_v1.Scale, now_s: float) -> list[Any]:
+    return [obj.metadata.name, obj.spec.replicas, obj.status.replicas, age(obj, now_s)]
+
+
 _METRIC_FIELDS = {
     "External": "external",
     "Pods": "pods",
@@ -491,6 +495,7 @@ CELLS: Mapping[type[Message], Callable[[Any, float], list[Any]]] = {
     apps_v1.DaemonSet: daemon_set,
     apps_v1.StatefulSet: stateful_set,
     autoscaling_v1.HorizontalPodAutoscaler: _autoscaler_v1,
+    autoscaling_v1.Scale: _scale,
     autoscaling_v2.HorizontalPodAutoscaler: autoscaler,
     batch_v1.CronJob: cron_job,
     batch_v1.Job: job,

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from podyard.api.types import LabelSelector, autoscaling_v1
 
 Scale = autoscaling_v1.Scale
-API_VERSION = "autoscaling/v1"
-KIND = "Scale"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleKind:
+    """What a row says of a kind, for this one that no row has."""
+
+    kind: str = "Scale"
+    api_version: str = "autoscaling/v1"
+    message: type[Scale] = Scale
+
+
+SCALE = ScaleKind()
 
 
 def scale_of(obj: Any) -> Scale:

@@ -150,6 +150,29 @@ async def test_tables(served: Served, row: Resource, unique: str) -> None:
     assert bare["rows"][0]["object"] is None
 
 
+SCALED = [row for row in resources.RESOURCES if "scale" in row.subresources]
+
+
+@pytest.mark.parametrize("row", SCALED, ids=lambda row: row.qualified)
+async def test_the_scale_has_the_forms_of_objects(served: Served, row: Resource, unique: str) -> None:
+    name = name_for(row, unique)
+    obj = sample(row, name)
+    obj.spec.replicas = 3
+    made = await RestWire(served, JSON).create(row, obj)
+    path = f"{path_of(row, name)}/scale"
+    table = await get(served, path, TABLE)
+    shown = [column["name"] for column in table["columnDefinitions"]]
+    assert shown == ["Name", "Desired", "Available", "Age"]
+    assert table["rows"][0]["cells"][:3] == [name, 3, 0]
+    assert table["rows"][0]["object"]["metadata"]["uid"] == made.metadata.uid
+    whole = await get(served, f"{path}?includeObject=Object", TABLE)
+    assert whole["rows"][0]["object"]["spec"] == {"replicas": 3}
+    partial = await get(served, path, f"{JSON};{PARTIAL}")
+    assert (partial["kind"], partial["metadata"]["name"]) == ("PartialObjectMetadata", name)
+    plain = await get(served, path)
+    assert (plain["kind"], plain["spec"]) == ("Scale", {"replicas": 3})
+
+
 def _is_of(fact: dict[str, str], row: Resource) -> bool:
     return fact["kind"] in (row.kind, f"{row.api_version}/{row.kind}")
 
