@@ -8,14 +8,15 @@ accounts (`apiserver.auth.tokens`).
 
 from __future__ import annotations
 
+import hashlib
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiserver.auth.user import AUTHENTICATED, UserInfo
+from apiserver.auth.user import AUTHENTICATED, CREDENTIAL_ID, UserInfo
 from podyard.api import errors
 
 # From a bearer token to its user; raises Unauthorized.
@@ -23,38 +24,25 @@ Bearer = Callable[[str], Awaitable[UserInfo]]
 _IMPERSONATION = "impersonate-"
 
 
-def user_of_subject(common_name: str, organizations: tuple[str, ...]) -> UserInfo | None:
-    """The user that a certificate's subject names; None for a subject without a common name."""
-    if not common_name:
-        return None
-    return UserInfo(common_name, (*organizations, AUTHENTICATED))
-
-
-def user_of_peer(peer: Mapping[str, Any] | None) -> UserInfo | None:
-    """The user of a TLS connection.
+@lru_cache(maxsize=1024)
+def user_of_certificate(der: bytes) -> UserInfo | None:
+    """The user of a verified client certificate; None for one without a common name.
 
     Args:
-        peer: what `ssl.SSLSocket.getpeercert` answers; None or empty without a certificate.
+        der: the certificate as the connection brought it.
     """
-    if not peer:
+    subject = x509.load_der_x509_certificate(der).subject
+    names = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if not names or not names[0]:
         return None
-    common_name, organizations = "", []
-    for relative_name in peer.get("subject", ()):
-        for key, value in relative_name:
-            if key == "commonName":
-                common_name = value
-            elif key == "organizationName":
-                organizations.append(value)
-    return user_of_subject(common_name, tuple(organizations))
+    groups = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    fingerprint = hashlib.sha256(der).hexdigest()
+    return UserInfo(names[0], (*groups, AUTHENTICATED), extra={CREDENTIAL_ID: (f"X509SHA256={fingerprint}",)})
 
 
-@lru_cache(maxsize=1024)
 def user_of_pem(pem: bytes) -> UserInfo | None:
     """The user of a PEM certificate, as gRPC's auth context holds it."""
-    subject = x509.load_pem_x509_certificate(pem).subject
-    names = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = [str(item.value) for item in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-    return user_of_subject(names[0] if names else "", tuple(groups))
+    return user_of_certificate(ssl.PEM_cert_to_DER_cert(pem.decode()))
 
 
 def bearer_token(header: str) -> str:

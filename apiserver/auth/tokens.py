@@ -18,7 +18,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives import serialization
 
-from apiserver.auth.user import AUTHENTICATED, UserInfo
+from apiserver.auth.user import AUTHENTICATED, CREDENTIAL_ID, UserInfo
 from podyard.api.types import ObjectMeta
 from podyard.base.pki import SigningKey
 
@@ -73,9 +73,7 @@ class Claims:
 
     def user(self) -> UserInfo:
         """Who presents this token."""
-        extra: dict[str, tuple[str, ...]] = {
-            "authentication.kubernetes.io/credential-id": (f"JTI={self.token_id}",)
-        }
+        extra: dict[str, tuple[str, ...]] = {CREDENTIAL_ID: (f"JTI={self.token_id}",)}
         for kind, bound in (("pod", self.pod), ("node", self.node)):
             if bound is not None:
                 extra[f"authentication.kubernetes.io/{kind}-name"] = (bound.name,)

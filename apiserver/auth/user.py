@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 ANONYMOUS = "system:anonymous"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
+# The key of `extra` under which stands which token or certificate it was.
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,8 @@ class RestServer:
         return await self._document(request)
 
     async def _user(self, request: web.Request) -> UserInfo:
-        transport = request.transport
-        user = authn.user_of_peer(transport.get_extra_info("peercert") if transport else None)
+        der = self._certificate(request)
+        user = authn.user_of_certificate(der) if der else None
         if user is not None:
             return user
         token = authn.bearer_token(request.headers.get("Authorization", ""))
@@ -155,6 +155,13 @@ class RestServer:
         if root in _OPEN_PATHS:
             return UserInfo("system:anonymous", ("system:unauthenticated",))
         raise authn.unauthorized()
+
+    @staticmethod
+    def _certificate(request: web.Request) -> bytes | None:
+        """The client's certificate, which the handshake has verified; None without one."""
+        connection = request.transport.get_extra_info("ssl_object") if request.transport else None
+        der: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None
+        return der
 
     async def _document(self, request: web.Request) -> web.Response:
         path = request.path.rstrip("/")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from apiserver.auth import authn
 from apiserver.auth.authz import AlwaysAllow, Attributes, Decision, require
@@ -18,21 +24,21 @@ NOW_S = 1_800_000_000.0
 def test_a_certificates_subject_is_user_and_groups() -> None:
     authority = pki.new_authority("test", now_s=NOW_S)
     pair = pki.issue(authority, pki.Identity("system:node:a", ("system:nodes", "more")), now_s=NOW_S)
-    user = authn.user_of_pem(pair.certificate)
-    assert user == UserInfo("system:node:a", ("system:nodes", "more", AUTHENTICATED))
-    peer = {
-        "subject": (
-            (("organizationName", "system:nodes"),),
-            (("organizationName", "more"),),
-            (("commonName", "system:node:a"),),
-        )
-    }
-    assert authn.user_of_peer(peer) == user
+    der = ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
+    extra = {"authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(der).hexdigest()}",)}
+    user = UserInfo("system:node:a", ("system:nodes", "more", AUTHENTICATED), extra=extra)
+    # As REST has it, and as gRPC has it.
+    assert authn.user_of_certificate(der) == user
+    assert authn.user_of_pem(pair.certificate) == user
 
 
-@pytest.mark.parametrize("peer", [None, {}, {"subject": ((("organizationName", "system:masters"),),)}])
-def test_without_a_name_there_is_no_user(peer: Any) -> None:
-    assert authn.user_of_peer(peer) is None
+def test_without_a_name_there_is_no_user() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters")])
+    begin = datetime.fromtimestamp(NOW_S, UTC)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, begin, begin + timedelta(days=1))
+    der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    assert authn.user_of_certificate(der) is None
 
 
 class _Never:
