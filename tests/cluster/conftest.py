@@ -118,9 +118,3 @@ def place(shared_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[s
         shared_cluster, request.module.__name__.rpartition(".")[2].removeprefix("test_")
     ) as name:
         yield name
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(shared_cluster: Cluster) -> Path:
-    """The administrator's, for clients that read such files."""
-    return Live(shared_cluster.name, shared_cluster.data).kubeconfig
