@@ -30,7 +30,7 @@ UPGRADE_FIELDS = (
 # What SPDY clients put before their protocol when they speak it in WebSocket messages.
 TUNNEL_PREFIX = "SPDY/3.1+"
 _MAX_ERROR_BYTES = 64 * 1024
-CHANNEL_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
+CHANNEL_PROTOCOLS = ("", "v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 
 
 @dataclass(frozen=True, slots=True)

@@ -391,13 +391,18 @@ async def test_a_reader_that_stops_stops_the_command(world: World) -> None:
     await world.quiet()
 
 
-@pytest.mark.parametrize("protocol", [V4, BASE64])
-async def test_ports_over_the_old_websocket_protocol(world: World, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [((V5, V4), V4), ((V5, BASE64), BASE64), ((), None)], ids=["v4", "base64", "none"]
+)
+async def test_ports_over_the_old_websocket_protocol(
+    world: World, offered: tuple[str, ...], chosen: str | None
+) -> None:
+    """Also for a client that names no protocol: it gets the binary one."""
     url = url_of(FORWARD, ports="7,81")
-    async with world.served.session.ws_connect(url, protocols=(V5, protocol)) as socket:
-        assert socket.protocol == protocol
+    async with world.served.session.ws_connect(url, protocols=offered) as socket:
+        assert socket.protocol == chosen
         found: dict[int, bytes] = {}
-        await send(socket, protocol, 0, b"ping")
+        await send(socket, chosen or "", 0, b"ping")
         async with asyncio.timeout(DEADLINE_S):
             while found.get(0, b"")[2:] != b"ping" or not found.get(3, b"")[2:]:
                 message = await socket.receive()
