@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from podyard.api import errors
+from podyard.api import errors, times
 from podyard.api.quoting import go_quote
-from podyard.api.types import Message
+from podyard.api.types import Message, Time
 
 O = TypeVar("O", bound=Message)
 
@@ -46,7 +46,23 @@ def options_from(cls: type[O], query: Mapping[str, Any], getall: Any = None) -> 
             setattr(options, field.name, _boolean(text))
         elif field.cpp_type in _BITS:
             setattr(options, field.name, _integer(text, _BITS[field.cpp_type]))
+        elif field.message_type is not None and field.message_type.full_name == Time.DESCRIPTOR.full_name:
+            _set_time(getattr(options, field.name), text)
     return options
+
+
+def _set_time(target: Time, text: str) -> None:
+    """Sets a time, which is the zero time for no text.
+
+    Source: meta/v1 Time.UnmarshalQueryParameter, which takes what older clients wrote for none as well.
+    """
+    if text in ("", "null"):
+        target.SetInParent()
+        return
+    try:
+        target.seconds, target.nanos = times.parse(text)
+    except times.TimeError as error:
+        raise errors.BadRequest(str(error)) from None
 
 
 def _boolean(text: str) -> bool:

@@ -19,7 +19,7 @@ import aiohttp
 
 from apiserver.auth.user import RequestContext
 from apiserver.registry import Registry
-from podyard.api import errors, resources
+from podyard.api import errors, resources, validation_pod
 from podyard.api.types import Node, Pod, core_v1
 from podyard.base import clock
 from podyard.base.upgrade import Upgraded, ask_upgrade, request_head
@@ -78,7 +78,11 @@ class PodStreams:
         Raises:
             NotFound: no such pod.
             BadRequest: the container is not named, unknown, or has not started.
+            Invalid: what the options ask for makes no sense.
         """
+        causes = validation_pod.log_options(options)
+        if causes:
+            raise errors.Invalid.of("PodLogOptions", name, causes)
         pod = await self._pod(context, namespace, name)
         container = container_for(pod, options.container)
         if not pod.spec.nodeName:

@@ -18,7 +18,7 @@ from podyard.api.errors import (
     required,
     too_long,
 )
-from podyard.api.types import Pod, PodSpec, copy_of
+from podyard.api.types import Pod, PodSpec, copy_of, core_v1
 from podyard.api.validation_meta import (
     Causes,
     difference,
@@ -442,4 +442,21 @@ def _restarts(new: Pod, old: Pod) -> Causes:
         if not fresh[status.name].state.HasField("terminated"):
             at = f"status.containerStatuses[{index}].state"
             causes.append(forbidden(at, "may not be transitioned to non-terminated state"))
+    return causes
+
+
+def log_options(options: core_v1.PodLogOptions) -> Causes:
+    """What is asked of a log.
+
+    Source: pkg/apis/core/validation ValidatePodLogOptions.
+    """
+    causes = non_negative("tailLines", options.tailLines)
+    bounds = ["limitBytes"]
+    if options.HasField("sinceSeconds") and options.HasField("sinceTime"):
+        causes.append(forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    else:
+        bounds.append("sinceSeconds")
+    for name in bounds:
+        if options.HasField(name) and getattr(options, name) < 1:
+            causes.append(invalid(name, getattr(options, name), "must be greater than 0"))
     return causes

@@ -10,7 +10,7 @@ from apiserver.serve.params import options_from
 from apiserver.serve.stream_command import Wanted, exit_status, final_status
 from apiserver.serve.stream_websocket import CHANNEL_PROTOCOLS, choose_protocol
 from apiserver.serve.streams import command_query, container_for
-from podyard.api import codec
+from podyard.api import codec, validation_pod
 from podyard.api.errors import BadRequest
 from podyard.api.types import Pod, core_v1
 
@@ -64,6 +64,62 @@ def test_ports_of_a_query_are_numbers_parted_by_commas():
     for wrong in ("", "x", "80,", "99999999999"):
         with pytest.raises(BadRequest, match="ParseInt"):
             ports(wrong)
+
+
+def test_a_time_of_a_query_is_read_as_go_reads_it():
+    def since(text: str) -> tuple[int, int]:
+        options = options_from(core_v1.PodLogOptions, {"sinceTime": text, "tailLines": "3"})
+        assert (options.tailLines, options.HasField("sinceTime")) == (3, True)
+        return options.sinceTime.seconds, options.sinceTime.nanos
+
+    assert since("2026-01-02T03:04:05Z") == (1_767_323_045, 0)
+    assert since("2026-01-02T04:04:05.5+01:00") == (1_767_323_045, 500_000_000)
+    for none in ("", "null"):
+        assert since(none) == (0, 0)
+    with pytest.raises(BadRequest) as refused:
+        since("yesterday")
+    layout = "2006-01-02T15:04:05Z07:00"
+    assert (
+        refused.value.message == f'parsing time "yesterday" as "{layout}": cannot parse "yesterday" as "2006"'
+    )
+
+
+def test_every_option_of_a_log_is_heard():
+    """A field of a type that queries are not read into would be dropped in silence."""
+    given = {
+        "container": "a",
+        "follow": "true",
+        "previous": "true",
+        "sinceSeconds": "1",
+        "sinceTime": "2026-01-02T03:04:05Z",
+        "timestamps": "true",
+        "tailLines": "1",
+        "limitBytes": "1",
+        "insecureSkipTLSVerifyBackend": "true",
+        "stream": "Stdout",
+    }
+    options = options_from(core_v1.PodLogOptions, given)
+    assert set(given) == {field.name for field in core_v1.PodLogOptions.DESCRIPTOR.fields}
+    assert {field.name for field, _ in options.ListFields()} == set(given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusals"),
+    [
+        ({"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}, []),
+        ({"sinceTime": {"seconds": 5}}, []),
+        ({"tailLines": -1}, ["tailLines: Invalid value: -1: must be greater than or equal to 0"]),
+        ({"limitBytes": 0}, ["limitBytes: Invalid value: 0: must be greater than 0"]),
+        ({"sinceSeconds": 0}, ["sinceSeconds: Invalid value: 0: must be greater than 0"]),
+        (
+            {"sinceSeconds": 0, "sinceTime": {"seconds": 5}},
+            [": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"],
+        ),
+    ],
+)
+def test_what_may_be_asked_of_a_log(asked, refusals):
+    causes = validation_pod.log_options(core_v1.PodLogOptions(**asked))
+    assert [f"{cause.field}: {cause.message}" for cause in causes] == refusals
 
 
 @pytest.mark.parametrize(
