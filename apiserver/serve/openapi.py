@@ -36,6 +36,16 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     f"{_META}.FieldsV1": {"type": "object"},
     "k8s.io.apimachinery.pkg.runtime.RawExtension": {"type": "object"},
 }
+# What version 3 has other words for: 2 knows no alternatives.
+_SPECIAL_V3: dict[str, dict[str, Any]] = {
+    "k8s.io.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "k8s.io.apimachinery.pkg.util.intstr.IntOrString": {
+        "format": "int-or-string",
+        "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
+}
+_DEFINITIONS = "#/definitions/"
+_COMPONENTS = "#/components/schemas/"
 _SCALARS: dict[str, dict[str, Any]] = {
     "string": {"type": "string"},
     "bytes": {"type": "string", "format": "byte"},
@@ -144,8 +154,8 @@ def _v3(version: str, *, protobuf: bool) -> Document:
     spec = {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
-        "paths": _paths(rows, "#/components/schemas/", v3=True),
-        "components": {"schemas": _schemas(rows, "#/components/schemas/")},
+        "paths": _paths(rows, _COMPONENTS, v3=True),
+        "components": {"schemas": _schemas(rows, _COMPONENTS)},
     }
     if protobuf:
         return _made(openapi_proto.encode_v3(spec), _V3_PROTOBUF)
@@ -157,8 +167,8 @@ def _v2(*, protobuf: bool) -> Document:
     spec = {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
-        "paths": _paths(OFFERED, "#/definitions/", v3=False),
-        "definitions": _schemas(OFFERED, "#/definitions/"),
+        "paths": _paths(OFFERED, _DEFINITIONS, v3=False),
+        "definitions": _schemas(OFFERED, _DEFINITIONS),
     }
     if protobuf:
         return _made(openapi_proto.encode_v2(spec), _V2_PROTOBUF)
@@ -223,6 +233,8 @@ def _referred(full_name: str) -> Iterator[str]:
 
 
 def _schema(full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    if prefix == _COMPONENTS and full_name in _SPECIAL_V3:
+        return dict(_SPECIAL_V3[full_name])
     if full_name in _SPECIAL:
         return dict(_SPECIAL[full_name])
     if full_name in _LISTS_OF_STRINGS:

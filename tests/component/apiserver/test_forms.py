@@ -125,6 +125,18 @@ def _references(schema: Any) -> list[str]:
     return own + [found for part in schema.values() for found in _references(part)]
 
 
+async def test_openapi_says_what_may_be_a_number_or_text(served: Served) -> None:
+    """Version 3 has alternatives, from which clients name the type; version 2 has none."""
+    v2 = (await get(served, "/openapi/v2"))["definitions"]
+    v3 = (await get(served, "/openapi/v3/apis/apps/v1"))["components"]["schemas"]
+    amount = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+    quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+    assert v2[amount] == {"type": "string", "format": "int-or-string"}
+    assert v3[amount] == {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}
+    assert v2[quantity] == {"type": "string"}
+    assert v3[quantity] == {"oneOf": [{"type": "string"}, {"type": "number"}]}
+
+
 @ROWS
 async def test_tables(served: Served, row: Resource, unique: str) -> None:
     name = name_for(row, unique)
