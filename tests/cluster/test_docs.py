@@ -18,11 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def program(document: str) -> str:
-    """The first Python program of a document."""
-    found = re.search(r"```python\n(.*?)```", (DOCS / document).read_text(encoding="utf-8"), re.DOTALL)
-    assert found, document
-    return found[1]
+def program(document: str, number: int = 0) -> str:
+    """One of the Python programs of a document, counted from 0."""
+    text = (DOCS / document).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
 
 
 def test_the_controller_of_the_guide(cluster: Cluster, live: Live, namespace: str, tmp_path: Path) -> None:
@@ -57,7 +56,7 @@ def test_the_program_of_the_grpc_guide(cluster: Cluster, live: Live, namespace: 
     printed = re.search(r"It prints:\n\n```\n(.*?)```", text, re.DOTALL)
     assert printed
     script = tmp_path / "typed.py"
-    code, count = re.subn(r"(?m)^NAMESPACE = .*$", f"NAMESPACE = {namespace!r}", program("grpc.md"))
+    code, count = re.subn(r"(?m)^NAMESPACE = .*$", f"NAMESPACE = {namespace!r}", program("grpc.md", 1))
     assert count == 1
     script.write_text(code)
     made = tmp_path / "stubs"
