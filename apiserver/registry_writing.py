@@ -66,11 +66,13 @@ class Written:
 
     Attributes:
         object: the object after the write; of a removed one its last state.
+        stored: whether the store has carried it out, and so agreed to the state it was decided on.
     """
 
     object: ApiObject
     created: bool = False
     removed: bool = False
+    stored: bool = True
 
 
 Decide = Callable[[ApiObject | None], Outcome]
@@ -280,12 +282,17 @@ class Writer:
                 continue
             try:
                 with translated():
-                    return await self._carry_out(row, key, state, outcome, dry_run=dry_run)
+                    done = await self._carry_out(row, key, state, outcome, dry_run=dry_run)
             except (KeyExists, RevisionMismatch) as found:
                 current = found.current
                 state = None if current is None else self._object_of(current)
                 # What the store found is the newest; the view on other objects may still be old.
                 verified = state is None
+                continue
+            if done.stored or verified:
+                return done
+            # Nothing was written, so nobody has said that the state is the newest.
+            state, verified = await self._verified(key), True
         raise errors.Conflict.of(row.plural, row.storage_row.name_of(key).name, OBJECT_MODIFIED, row.group)
 
     async def _carry_out(
@@ -297,14 +304,14 @@ class Writer:
             made = await self._store_new(row, "", message, dry_run=dry_run, key=key)
             return Written(made, created=True)
         if message is None and not outcome.remove:
-            return Written(state)
+            return Written(state, stored=False)
         value = state.value if message is None else encode_stored(row, message)
         if dry_run:
             final = self._make(row, key, value, state.create_revision, state.revision)
-            return Written(final, removed=outcome.remove)
+            return Written(final, removed=outcome.remove, stored=False)
         revision = state.revision
         if not outcome.remove and _is_same(row, state, message, value):
-            return Written(state)
+            return Written(state, stored=False)
         if not outcome.remove or outcome.message_first:
             with self._addresses.reserved(key, message) as reservation:
                 revision = await self._store.update(key, value, expected_revision=revision)

@@ -176,6 +176,53 @@ async def test_a_write_right_after_another_sees_it(api: Api) -> None:
     await api.create(config_map())
 
 
+async def behind(api: Api) -> Any:
+    """An object as the cache has it, while the store has another state of it already."""
+    made = await api.create(config_map())
+    seen = (await api.get(ConfigMap, "a")).message
+    assert seen.metadata.resourceVersion == str(made.revision)
+    changed = copy_of(seen)
+    changed.data["n"] = "1"
+    await api.update(changed)
+    return seen
+
+
+async def test_an_update_that_changes_nothing_of_an_old_state_is_a_conflict(api: Api) -> None:
+    seen = await behind(api)
+    assert isinstance(await refused(api.update(copy_of(seen))), errors.Conflict)
+    assert (await api.get(ConfigMap, "a")).message.data["n"] == "1"
+
+
+async def test_a_dry_run_on_an_old_state_is_a_conflict(api: Api) -> None:
+    seen = await behind(api)
+    seen.metadata.labels["more"] = "yes"
+    assert isinstance(await refused(api.update(seen, dryRun=["All"])), errors.Conflict)
+
+
+@pytest.mark.parametrize(
+    ("how", "body"),
+    [
+        ("merge", b'{"data":null}'),
+        ("strategic", b'{"data":null}'),
+        ("json", b'[{"op":"add","path":"/data","value":{}}]'),
+    ],
+)
+async def test_a_patch_that_would_change_nothing_of_an_old_state_is_applied_to_the_new(
+    api: Api, how: str, body: bytes
+) -> None:
+    await behind(api)
+    patched = await api.patch(ConfigMap, "a", body, how=how)
+    assert not patched.message.data
+    assert not (await api.get(ConfigMap, "a")).message.data
+
+
+async def test_what_changes_nothing_is_not_written(api: Api) -> None:
+    made = await api.create(config_map())
+    same, _ = await api.update(copy_of(made.message))
+    assert same.revision == made.revision
+    assert (await api.patch(ConfigMap, "a", b"{}")).revision == made.revision
+
+
 async def test_too_large_an_object(api: Api) -> None:
     obj = config_map()
     obj.data["big"] = "x" * 1_000_000
