@@ -24,17 +24,6 @@ _NUMBERS = count()
 _NOTED = ("sh", "-c", 'echo $$ >"$0"; exec "$@"')
 
 
-def pod(name: str, *command: str, **spec: Any) -> dict[str, Any]:
-    """A pod of one container of busybox, labelled app=NAME, that ends within a second."""
-    container = {"name": "main", "image": "busybox", "command": list(command or ("sleep", "3600"))}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container], **spec},
-    }
-
-
 def narrowed(value: Any, like: Any) -> Any:
     """Of a value only what something like it has, too: fields of mappings, in all depths."""
     if isinstance(value, dict) and isinstance(like, dict):
@@ -85,7 +74,8 @@ class Kubectl:
         """The whole command line. `options` are for `docker exec` where it runs in a container."""
         variables = {"KUBECONFIG": str(self.config), **(env or {})}
         kubectl = ["env", *(f"{key}={value}" for key, value in variables.items()), "kubectl"]
-        if "-n" not in arguments and "-A" not in arguments:
+        # `config set-context` of 1.32 takes the short flag for an unknown one of its own.
+        if not {"-n", "-A", "config"} & set(arguments):
             kubectl += ["-n", self.namespace]
         where = [] if self.container is None else ["docker", "exec", options, self.container]
         return [*where, *kubectl, *arguments]
@@ -204,6 +194,11 @@ class Watching:
             entry = found()
             assert entry is not None
             return entry
+
+    def has(self, text: str) -> bool:
+        """True when a line with a text has come."""
+        with self._more:
+            return any(text in line for _, line in self._lines)
 
     def join(self) -> None:
         """Waits until nothing more can come."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.kubectls import Kubectl
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NOT_SERVED = "the body of the request was in an unknown format - accepted media types include"
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from podyard.base import pki
-from tests.cluster.kubectls import Kubectl, narrowed, pod
+from tests.cluster.kubectls import Kubectl, narrowed
+from tests.cluster.samples import pod
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 RULE = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/log"]}
 # What is created, the rest of the command line, and what the object then has. NS is the namespace, which

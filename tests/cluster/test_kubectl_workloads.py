@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.kubectls import Kubectl, pod
+from tests.cluster.kubectls import Kubectl
+from tests.cluster.samples import pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
