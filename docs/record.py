@@ -22,13 +22,15 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEADLINE_S = 180
+# Characters of a picture's line; what is longer is cut.
+_WIDTH = 96
 PROMPT = "$ "
 
 _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 # Whatever has a digit differs from run to run: names of pods, addresses, ages, counts.
 _VARIES = re.compile(r"\S*\d\S*")
 # Without the fonts that rich's own form loads from the network.
-_SVG = """<svg class="rich-terminal" viewBox="0 0 {terminal_width} {terminal_height}" \
+_SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" \
 xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: Menlo, Consolas, DejaVu Sans Mono, monospace; \
@@ -123,15 +125,14 @@ def picture(text: str) -> str:
     from rich.text import Text
 
     commands = [command for block in _BLOCK.findall(text) for command in parse(block)]
-    width = max(len(line) for command in commands for line in (command.text, *command.output)) + 4
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(
-            record=True, width=width, file=nowhere, color_system="truecolor", force_terminal=True
+            record=True, width=_WIDTH, file=nowhere, color_system="truecolor", force_terminal=True
         )
         for command in commands:
             console.print(Text(PROMPT, style="bold green") + Text(command.text, style="bold white"))
             for line in command.output:
-                console.print(Text(line))
+                console.print(Text(line[:_WIDTH]))
         return console.export_svg(title="podyard", code_format=_SVG, unique_id="podyard")
 
 
