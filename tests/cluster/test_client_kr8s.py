@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kr8s.objects import ConfigMap, Deployment, Node, Pod, Service
 from podyard.api import resources
 from tests.cluster.samples import server
 from tests.cluster.scenario import deployment, service
+from tests.cluster.sockets import left_behind
 from tests.cluster.support import DEADLINE_S, Cluster
 
 pytestmark = [
@@ -24,7 +26,15 @@ pytestmark = [
     pytest.mark.timeout(180),
     # Each of its releases knows the versions of Kubernetes of its own time.
     pytest.mark.filterwarnings("ignore:Kubernetes version .* is not supported:UserWarning"),
+    # A watch that is left leaves its connection to the collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sockets() -> Iterator[None]:
+    with left_behind():
+        yield
 
 
 @pytest.fixture(scope="module")
