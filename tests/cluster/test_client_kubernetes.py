@@ -336,13 +336,6 @@ def first(core: client.CoreV1Api, namespace: str, name: str, version: str) -> st
     return found
 
 
-def test_a_watch_outlives_the_server(core: client.CoreV1Api, place: str, shared_cluster: Cluster) -> None:
-    version = core.list_namespaced_config_map(place).metadata.resource_version
-    core.create_namespaced_config_map(place, config_map("before"))
-    restarted(shared_cluster, core, place)
-    assert first(core, place, "before", version) == "ADDED"
-
-
 def test_a_watch_from_too_long_ago_begins_anew(
     core: client.CoreV1Api, place: str, shared_cluster: Cluster
 ) -> None:
