@@ -287,6 +287,9 @@ def _property(field: FieldFact, prefix: str) -> dict[str, Any]:
         shape["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
     if field.enum_closed and field.enum_values and field.type == "string" and field.label == "optional":
         shape["enum"] = sorted(field.enum_values)
+    if prefix == _COMPONENTS and "$ref" in shape and len(shape) > 1:
+        # In version 3 what stands beside a reference counts for nothing, and protobuf has no place for it.
+        shape["allOf"] = [{"$ref": shape.pop("$ref")}]
     return shape
 
 

@@ -103,25 +103,52 @@ def _parameter_v3(entry: dict[str, Any]) -> bytes:
 def _either_v3(schema: dict[str, Any]) -> bytes:
     """SchemaOrReference: 1 schema, 2 reference."""
     if "$ref" in schema:
+        assert len(schema) == 1, f"nothing can stand beside a reference: {schema}"
         return delimited(2, _text(1, schema["$ref"]))
     return delimited(1, _schema_v3(schema))
 
 
+# Keys that a schema of version 3 may have here; anything else would be lost on the way.
+_SCHEMA_V3 = frozenset(
+    {
+        "uniqueItems",
+        "required",
+        "enum",
+        "type",
+        "allOf",
+        "oneOf",
+        "items",
+        "properties",
+        "additionalProperties",
+        "format",
+    }
+)
+
+
 def _schema_v3(schema: dict[str, Any]) -> bytes:
-    made = _flag(16, schema.get("uniqueItems", False))
-    made += b"".join(_text(19, name) for name in schema.get("required", ()))
-    made += b"".join(delimited(20, _text(2, yaml.safe_dump(value))) for value in schema.get("enum", ()))
-    made += _text(21, schema["type"]) if "type" in schema else b""
+    """Source: gnostic's OpenAPIv3.proto, whose numbers are not those of version 2."""
+    _refuse_unknown(schema, _SCHEMA_V3)
+    made = _flag(20, schema.get("uniqueItems", False))
+    made += b"".join(_text(23, name) for name in schema.get("required", ()))
+    made += b"".join(delimited(24, _text(2, yaml.safe_dump(value))) for value in schema.get("enum", ()))
+    made += _text(25, schema["type"]) if "type" in schema else b""
+    made += b"".join(delimited(26, _either_v3(part)) for part in schema.get("allOf", ()))
+    made += b"".join(delimited(27, _either_v3(choice)) for choice in schema.get("oneOf", ()))
     if "items" in schema:
-        made += delimited(26, delimited(1, _either_v3(schema["items"])))
+        made += delimited(30, delimited(1, _either_v3(schema["items"])))
     if "properties" in schema:
         entries = b"".join(_named(1, name, _either_v3(value)) for name, value in schema["properties"].items())
-        made += delimited(27, entries)
+        made += delimited(31, entries)
     if "additionalProperties" in schema:
-        made += delimited(28, delimited(1, _either_v3(schema["additionalProperties"])))
+        made += delimited(32, delimited(1, _either_v3(schema["additionalProperties"])))
     if "format" in schema:
-        made += _text(31, schema["format"])
-    return made + _extensions(32, schema)
+        made += _text(35, schema["format"])
+    return made + _extensions(36, schema)
+
+
+def _refuse_unknown(schema: dict[str, Any], known: frozenset[str]) -> None:
+    unknown = {key for key in schema if key not in known and not key.startswith("x-")}
+    assert not unknown, f"not written in protobuf: {sorted(unknown)}"
 
 
 # Version 2: openapi.v2.Document.
@@ -173,7 +200,11 @@ def _parameter_v2(entry: dict[str, Any]) -> bytes:
     return delimited(1, delimited(2, simple))
 
 
+_SCHEMA_V2 = (_SCHEMA_V3 - {"allOf", "oneOf"}) | {"$ref"}
+
+
 def _schema_v2(schema: dict[str, Any]) -> bytes:
+    _refuse_unknown(schema, _SCHEMA_V2)
     made = _text(1, schema["$ref"]) if "$ref" in schema else b""
     made += _text(2, schema["format"]) if "format" in schema else b""
     made += _flag(16, schema.get("uniqueItems", False))
