@@ -459,4 +459,7 @@ def log_options(options: core_v1.PodLogOptions) -> Causes:
     for name in bounds:
         if options.HasField(name) and getattr(options, name) < 1:
             causes.append(invalid(name, getattr(options, name), "must be greater than 0"))
+    if options.HasField("stream"):
+        # Upstream: PodLogsQuerySplitStreams is alpha, and off.
+        causes.append(forbidden("stream", "may not be specified"))
     return causes

@@ -110,6 +110,8 @@ def test_every_option_of_a_log_is_heard():
         ({"sinceTime": {"seconds": 5}}, []),
         ({"tailLines": -1}, ["tailLines: Invalid value: -1: must be greater than or equal to 0"]),
         ({"limitBytes": 0}, ["limitBytes: Invalid value: 0: must be greater than 0"]),
+        ({"stream": "All"}, ["stream: Forbidden: may not be specified"]),
+        ({"stream": ""}, ["stream: Forbidden: may not be specified"]),
         ({"sinceSeconds": 0}, ["sinceSeconds: Invalid value: 0: must be greater than 0"]),
         (
             {"sinceSeconds": 0, "sinceTime": {"seconds": 5}},
