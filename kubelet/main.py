@@ -48,7 +48,7 @@ class Config:
         apiservers: `host:port` of gRPC with mutual TLS.
         tls: client certificate of `system:node:NAME`.
         serving: certificate of the kubelet's own server; its CA verifies the API server's.
-        labels: of the node, besides its own (upstream: --node-labels); kept up to date.
+        labels: of the node, besides its own, when it registers (upstream: --node-labels).
         taints: of the node when it registers (upstream: --register-with-taints), not later.
     """
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
 from podyard.api import quantity
+from podyard.api.node_labels import DEFAULT_LABELS
 from podyard.api.types import Lease, Node, NodeCondition, Taint, core_v1
 
 KUBELET_VERSION = "v1.36.0"
@@ -84,17 +85,37 @@ def _text(path: str) -> str:
         return ""
 
 
-def new_node(name: str, machine: Machine, labels: dict[str, str], taints: Sequence[Taint] = ()) -> Node:
-    """The node as it registers itself."""
-    own = {
+def _own_labels(name: str, machine: Machine) -> dict[str, str]:
+    """The labels that a node has by itself."""
+    return {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
         "beta.kubernetes.io/os": "linux",
         "beta.kubernetes.io/arch": machine.architecture,
     }
+
+
+def labels_to_mend(wanted: Node, present: Node) -> dict[str, str | None]:
+    """What a kubelet that comes back changes in the labels of its registered node; None takes one away.
+
+    Only default labels that it has a value for: whatever a user has changed of the others since stays.
+
+    Source: pkg/kubelet updateDefaultLabels.
+    """
+    change: dict[str, str | None] = {}
+    for key in sorted(DEFAULT_LABELS & set(wanted.metadata.labels)):
+        should = wanted.metadata.labels[key] or None  # upstream keeps no empty one
+        if should != present.metadata.labels.get(key):
+            change[key] = should
+    return change
+
+
+def new_node(name: str, machine: Machine, labels: dict[str, str], taints: Sequence[Taint] = ()) -> Node:
+    """The node as it registers itself."""
+    labels = {**_own_labels(name, machine), **labels}
     annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
-    metadata = {"name": name, "labels": {**own, **labels}, "annotations": annotations}
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
     return Node(metadata=metadata, spec={"taints": list(taints)})
 
 

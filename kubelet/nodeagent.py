@@ -10,6 +10,7 @@ from kubelet.node import (
     LEASE_RENEW_S,
     STATUS_REPORT_S,
     Machine,
+    labels_to_mend,
     new_node,
     node_lease,
     node_status,
@@ -103,9 +104,9 @@ class NodeAgent:
             failures += 1
 
     async def _adopt(self, wanted: Node) -> Node:
-        """The node exists: its labels are brought up to date, everything else is kept."""
+        """The node exists: its default labels are set right, everything else is kept."""
         node = await self._client.get(Node, wanted.metadata.name)
-        labels = {k: v for k, v in wanted.metadata.labels.items() if node.metadata.labels.get(k) != v}
+        labels = labels_to_mend(wanted, node)
         if labels:
             node = await self._client.patch(Node, wanted.metadata.name, body={"metadata": {"labels": labels}})
         self._recorder.event(node, "Normal", "Starting", "Starting kubelet.")

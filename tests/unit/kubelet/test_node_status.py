@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubelet.node import Machine, new_node, node_lease, node_status, same_but_heartbeat
+from kubelet.node import Machine, labels_to_mend, new_node, node_lease, node_status, same_but_heartbeat
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
 from podyard.api.types import Node, Taint
 
@@ -127,3 +127,36 @@ def test_a_lease_belongs_to_its_node_and_is_renewed():
     again = node_lease(subject, 110.0, lease)
     assert (again.metadata.resourceVersion, again.spec.renewTime.seconds) == ("5", 110)
     assert lease.spec.renewTime.seconds == 100
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "change"),
+    [
+        ({}, {}, {}),
+        # Only default labels are set right; what a user has said of others stays, and what is not ours too.
+        ({"zone": "a"}, {"zone": "b"}, {}),
+        ({"zone": "a"}, {"zone": None, "more": "x"}, {}),
+        (
+            {"topology.kubernetes.io/zone": "a"},
+            {"topology.kubernetes.io/zone": "b"},
+            {"topology.kubernetes.io/zone": "a"},
+        ),
+        ({}, {"topology.kubernetes.io/zone": "b"}, {}),
+        ({}, {"kubernetes.io/hostname": "other"}, {"kubernetes.io/hostname": "node-1"}),
+        ({}, {"kubernetes.io/arch": None}, {"kubernetes.io/arch": "amd64"}),
+        (
+            {"topology.kubernetes.io/region": ""},
+            {"topology.kubernetes.io/region": "r"},
+            {"topology.kubernetes.io/region": None},
+        ),
+        ({"topology.kubernetes.io/region": ""}, {"topology.kubernetes.io/region": None}, {}),
+    ],
+)
+def test_a_kubelet_that_comes_back_sets_only_its_default_labels_right(wanted, present, change) -> None:
+    mine = new_node("node-1", MACHINE, wanted)
+    there = new_node("node-1", MACHINE, wanted)
+    for key, value in present.items():
+        there.metadata.labels.pop(key, None)
+        if value is not None:
+            there.metadata.labels[key] = value
+    assert labels_to_mend(mine, there) == change
