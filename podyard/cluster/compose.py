@@ -8,6 +8,7 @@ Written for compose 1.29 and later: no `cgroup`, no top-level `name`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,20 @@ import yaml
 
 from podyard.base.pki import KeyPair, SigningKey
 from podyard.cluster.enginehost import in_url
+from podyard.cluster.errors import SpecError
 from podyard.cluster.identities import Material
-from podyard.cluster.roles import CONFIG_DIRECTORY, LOG_OPTIONS, Container, containers, registry
+from podyard.cluster.roles import (
+    CONFIG_DIRECTORY,
+    LOG_OPTIONS,
+    PKI_DIRECTORY,
+    Container,
+    containers,
+    registry,
+)
 from podyard.cluster.settings import Settings
 from podyard.cluster.spec import (
     LABEL_CLUSTER,
+    LABEL_FILES,
     LABEL_ROLE,
     MTU_OPTION,
     REGISTRY_NAME,
@@ -39,6 +49,8 @@ FILES = "files"
 # Where the one-shot service has the volumes: each container's own, and the host's state with all keys.
 FILES_DIRECTORY = "/files"
 STATE_DIRECTORY = "/state"
+# The kernel's bound on one argument (MAX_ARG_STRLEN), its end counted.
+_ARGUMENT_BYTES = 131072
 
 HEADER = """\
 # {name}: {nodes} nodes, {etcd} etcd members. Made by `podyard compose`; do not edit.
@@ -113,8 +125,15 @@ def _files_service(spec: ClusterSpec, placement: Placement, made: list[Container
     told = ["--nodes", str(spec.nodes), "--subnet", placement.subnet]
     settings = Settings.of(spec).plain()
     if settings != Settings().plain():
+        text = json.dumps(settings)
+        if len(text) >= _ARGUMENT_BYTES:
+            raise SpecError(
+                f"what is told of the cluster is {len(text)} bytes, and a compose file hands over fewer than "
+                f"{_ARGUMENT_BYTES}",
+                hint="name fewer certificates in extraCAs; podyard up takes as many as there are",
+            )
         # Compose puts variables in for what begins with a dollar.
-        told += ["--settings", json.dumps(settings).replace("$", "$$")]
+        told += ["--settings", text.replace("$", "$$")]
     return {
         "image": spec.image,
         "container_name": f"{spec.name}-{FILES}",
@@ -152,11 +171,24 @@ def _service(spec: ClusterSpec, placement: Placement, container: Container) -> d
         **{key: value for key, value in optional.items() if value},
         "volumes": volumes,
         "networks": {"cluster": {"ipv4_address": container.address}},
-        "labels": container.labels,
+        "labels": {**container.labels, LABEL_FILES: files_digest(container)},
         "logging": {"driver": "json-file", "options": dict(LOG_OPTIONS)},
         "restart": "no",
         "depends_on": {FILES: {"condition": "service_completed_successfully"}},
     }
+
+
+def files_digest(container: Container) -> str:
+    """Of a container's files but its keys and certificates, which are made later and not told.
+
+    Compose makes a container anew when its labels change, and looks at no volume.
+    """
+    found = [
+        (file.path, file.mode, hashlib.sha256(file.content).hexdigest())
+        for file in container.files
+        if not file.path.startswith(f"{PKI_DIRECTORY}/")
+    ]
+    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()[:16]
 
 
 def _published(port: Port) -> str:
@@ -173,5 +205,9 @@ def _registry(spec: ClusterSpec, placement: Placement, store: Container) -> dict
         "hostname": f"{spec.name}-registry",
         "volumes": [service["volumes"][0], f"{spec.name}-registry:{store.volumes[0].path}"],
         "networks": {"cluster": {"aliases": [REGISTRY_NAME]}},
-        "labels": {LABEL_CLUSTER: spec.name, LABEL_ROLE: Role.REGISTRY.value},
+        "labels": {
+            LABEL_CLUSTER: spec.name,
+            LABEL_ROLE: Role.REGISTRY.value,
+            LABEL_FILES: files_digest(store),
+        },
     }

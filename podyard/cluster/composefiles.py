@@ -17,7 +17,7 @@ from podyard.cluster.state import StateDirectory
 def write_files(
     spec: ClusterSpec, placement: Placement, *, now_s: float, root: Path = Path("/")
 ) -> list[str]:
-    """Writes every container's files into its volume; answers the containers' names.
+    """Makes each container's volume hold its files and no others; answers the containers' names.
 
     Keys that are there are kept, so that it may run at each start.
 
@@ -37,10 +37,17 @@ def write_files(
 
 
 def _write(container: Container, directory: Path) -> None:
-    for file in container.files:
-        target = directory / Path(file.path).relative_to(CONFIG_DIRECTORY)
+    wanted = {directory / Path(file.path).relative_to(CONFIG_DIRECTORY): file for file in container.files}
+    for target, file in wanted.items():
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if target.parent.name == "pki" else 0o755)
         partial = target.with_name(target.name + ".new")
         partial.touch(mode=file.mode)
         partial.write_bytes(file.content)
         partial.replace(target)
+    # What a former file of the cluster said must not go on: a certificate that is left is trusted.
+    for path in sorted(directory.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path not in wanted:
+            path.unlink()

@@ -40,6 +40,8 @@ LABEL_CLUSTER = "podyard.cluster"
 LABEL_ROLE = "podyard.role"
 # Digest of all that defines a container but its image: a different one means that it must be made anew.
 LABEL_DEFINITION = "podyard.definition"
+# Digest of the files that compose's one-shot service writes for a container.
+LABEL_FILES = "podyard.files"
 
 # How the engine is told a network's MTU.
 MTU_OPTION = "com.docker.network.driver.mtu"
@@ -126,6 +128,24 @@ class NodeOptions:
     taints: tuple[NodeTaint, ...] = ()
 
 
+def name_problem(name: str) -> str:
+    """Why a cluster cannot have this name, as what it must be; empty when it can."""
+    if not _NAME.fullmatch(name):
+        return "must be lower-case letters, digits and '-' (not at the ends), a letter first, 32 at most"
+    if name in _ENGINE_NETWORKS:
+        return "must not be the name of one of the engine's own networks"
+    return ""
+
+
+def require_name(name: str) -> None:
+    """Raises:
+    SpecError: no cluster can have this name.
+    """
+    problem = name_problem(name)
+    if problem:
+        raise SpecError(f"{name!r} is no name for a cluster", hint=f"it {problem}")
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """The wish: how many of each role, from which image, and how they are.
@@ -156,15 +176,7 @@ class ClusterSpec:
     extra_cas: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise SpecError(
-                f"{self.name!r} is no name for a cluster",
-                hint="lower-case letters, digits and '-' (not at the ends), a letter first, 32 at most",
-            )
-        if self.name in _ENGINE_NETWORKS:
-            raise SpecError(
-                f"{self.name!r} is the name of one of the engine's own networks", hint="choose another name"
-            )
+        require_name(self.name)
         if self.node_grace_s < MIN_NODE_GRACE_S:
             raise SpecError(
                 f"nodes renew every 10 s: a grace of {self.node_grace_s:g} s would call all of them dead",

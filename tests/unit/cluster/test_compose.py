@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from podyard.base import pki
 from podyard.cli import compose as cli_compose
 from podyard.cli import wish
 from podyard.cli.commands import podyard
-from podyard.cluster.compose import FILES, placement_of, render
+from podyard.cluster.compose import FILES, files_digest, placement_of, render
 from podyard.cluster.composefiles import write_files
+from podyard.cluster.errors import SpecError
 from podyard.cluster.roles import containers
 from podyard.cluster.settings import Settings
-from podyard.cluster.spec import LABEL_ROLE, ClusterSpec
+from podyard.cluster.spec import LABEL_FILES, LABEL_ROLE, ClusterSpec
 from podyard.cluster.state import StateDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -46,7 +48,7 @@ def test_each_service_is_one_of_ups_containers(made):
         assert service["container_name"] == service["hostname"] == container.name
         assert service["image"] == SPEC.image
         assert service["command"] == list(container.command)
-        assert service["labels"] == container.labels
+        assert service["labels"] == {**container.labels, LABEL_FILES: files_digest(container)}
         assert service["networks"]["cluster"]["ipv4_address"] == container.address
         assert service.get("environment", {}) == dict(container.environment)
         assert service.get("cap_add", []) == list(container.capabilities)
@@ -87,6 +89,50 @@ def test_keys_that_are_there_are_kept(made):
     assert before
     write_files(SPEC, placement_of(SPEC), now_s=1_800_000_100.0, root=made[1])
     assert {path: path.read_bytes() for path in made[1].rglob("*.key")} == before
+
+
+def test_what_is_no_longer_said_is_taken_away(made):
+    """A certificate that stayed would be trusted for ever."""
+    more = replace(SPEC, extra_cas=("one", "two"))
+    for spec, count in ((more, 2), (replace(SPEC, extra_cas=("two",)), 1), (SPEC, 0)):
+        write_files(spec, placement_of(spec), now_s=1_800_000_000.0, root=made[1])
+        for container in made[0]:
+            folder = made[1] / "files" / container.name
+            assert len(list(folder.rglob("*.crt"))) - len(list(folder.rglob("pki/*.crt"))) == count
+            assert (folder / "extra-cas").exists() == bool(count)
+            found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+            assert {Path(file.path).relative_to("/etc/podyard") for file in container.files} <= found
+
+
+@pytest.mark.parametrize(
+    ("change", "anew"),
+    [
+        ({"extra_cas": ("PEM",)}, {"etcd", "apiserver", "scheduler", "controller-manager", "worker"}),
+        ({"flags": {"scheduler": {"log_level": "debug"}}}, {"scheduler"}),
+        ({"node_grace_s": 20.0}, {"controller-manager"}),
+        ({}, set()),
+    ],
+)
+def test_a_service_whose_files_change_is_another_service_to_compose(change, anew):
+    before, after = (
+        yaml.safe_load(render(spec, placement_of(spec)))["services"]
+        for spec in (SPEC, replace(SPEC, **change))
+    )
+    changed = {name for name in before if before[name] != after[name]} - {FILES}
+    assert {name.rstrip("-0123456789") for name in changed} == anew
+
+
+def test_what_one_argument_cannot_hold_is_refused():
+    def spec(size: int) -> ClusterSpec:
+        return replace(SPEC, extra_cas=("x" * size,))
+
+    def words(size: int) -> list[str]:
+        return yaml.safe_load(render(spec(size), placement_of(SPEC)))["services"][FILES]["command"]
+
+    fits = 131072 - 1 - (len(words(1)[-1]) - 1)
+    assert len(words(fits)[-1]) == 131071
+    with pytest.raises(SpecError, match="131072 bytes"):
+        words(fits + 1)
 
 
 def test_what_old_compose_refuses_is_not_in_it():
