@@ -103,6 +103,18 @@ def parse(data: bytes | str) -> Parsed:
     return Parsed(value, duplicates)
 
 
+def documents(data: bytes | str) -> int:
+    """How many documents there are that say anything, of a text whose first one `parse` has read.
+
+    Raises:
+        YamlError: a later one is no YAML.
+    """
+    try:
+        return sum(bool(node.value) for node in yaml.compose_all(data, Loader=_Loader) if node is not None)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise YamlError(f"yaml: {error}") from None
+
+
 def _value(loader: _Loader, node: yaml.Node) -> Any:
     loader.count()
     if isinstance(node, yaml.ScalarNode):

@@ -14,38 +14,25 @@ from typing import Any
 
 from podyard.api import names, yaml_json
 from podyard.api.errors import duplicate, invalid, not_supported, required
+from podyard.api.node_labels import DEFAULT_LABELS
 from podyard.api.types import StatusCause, Taint
-from podyard.api.validation_meta import each
 from podyard.api.validation_meta import labels as label_causes
 from podyard.api.validation_node import taints as taint_causes
 from podyard.base import pki
+from podyard.cluster import publishing
 from podyard.cluster.enginehost import LOOPBACK
 from podyard.cluster.errors import SpecError
 from podyard.cluster.flags import FLAGS, Flag
 from podyard.cluster.settings import Settings
-from podyard.cluster.spec import MAX_NODES, NodeOptions, NodeTaint, Port, Publication
+from podyard.cluster.spec import MAX_NODES, NodeOptions, NodeTaint, Port, Publication, name_problem
 
 API_VERSION = "podyard.io/v1alpha1"
 KIND = "Cluster"
 
 _ETCD_MEMBERS = (1, 3, 5)
 _MOST_OF_A_ROLE = 5
-# Upstream: the labels of these domains that a kubelet may give its own node.
-_KUBELET_LABELS = frozenset(
-    {
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    }
-)
+# The API's own words.
+(_NO_ADDRESS,) = names.ip_problems("")
 _KUBELET_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _UPSTREAMS_DOMAINS = ("kubernetes.io", "k8s.io")
 
@@ -71,8 +58,14 @@ def parse(data: bytes | str, *, where: str, read: Callable[[str], bytes]) -> Clu
     """
     try:
         document = yaml_json.parse(data)
+        several = yaml_json.documents(data) > 1
     except yaml_json.YamlError as error:
         raise SpecError(f"{where} is no YAML: {error}", hint="mend it; nothing was made") from None
+    if several:
+        raise SpecError(
+            f"{where} holds several documents",
+            hint="a file is one cluster: take all from the second --- away",
+        )
     if document.value is not None and not isinstance(document.value, dict):
         raise SpecError(f"{where} holds no mapping", hint="podyard up --help shows such a file")
     reader = _Reader()
@@ -156,11 +149,15 @@ def _cluster(reader: _Reader, value: Any, read: Callable[[str], bytes]) -> Clust
             reader.add([required(key, f"must be {only}")])
         elif top[key] != only:
             reader.add([not_supported(key, top[key], [only])])
+    name = reader.text(top.get("name"), "name") or None
+    problem = "" if name is None else name_problem(name)
+    if problem:
+        reader.add([invalid("name", name, problem)])
     nodes, options = _nodes(reader, top.get("nodes"))
     settings = _control_plane(reader, top.get("controlPlane"))
     settings = _components(reader, top.get("components"), settings)
     return ClusterFile(
-        name=reader.text(top.get("name"), "name") or None,
+        name=name,
         nodes=nodes,
         settings=replace(
             settings,
@@ -194,7 +191,7 @@ def _labels(reader: _Reader, value: Any, path: str) -> tuple[tuple[str, str], ..
     for key in refused:
         detail = (
             "a node cannot give itself this label: of kubernetes.io and k8s.io it may have those of "
-            f"{' and '.join(_KUBELET_DOMAINS)}, and {', '.join(sorted(_KUBELET_LABELS))}; "
+            f"{' and '.join(_KUBELET_DOMAINS)}, and {', '.join(sorted(DEFAULT_LABELS))}; "
             "podyard kubectl label nodes gives any"
         )
         reader.add([invalid(path, key, detail)])
@@ -211,7 +208,7 @@ def _kubelet_may_set(key: str) -> bool:
     def within(domains: Iterable[str]) -> bool:
         return any(domain == one or domain.endswith(f".{one}") for one in domains)
 
-    return not within(_UPSTREAMS_DOMAINS) or within(_KUBELET_DOMAINS) or key in _KUBELET_LABELS
+    return not within(_UPSTREAMS_DOMAINS) or within(_KUBELET_DOMAINS) or key in DEFAULT_LABELS
 
 
 def _taints(reader: _Reader, value: Any, path: str) -> tuple[NodeTaint, ...]:
@@ -292,11 +289,14 @@ def _publish(reader: _Reader, value: Any, nodes: int | None) -> tuple[Publicatio
         protocol = reader.text(entry.get("protocol"), f"{path}.protocol", "TCP")
         if protocol not in ("TCP", "UDP"):
             reader.add([not_supported(f"{path}.protocol", protocol, ("TCP", "UDP"))])
-        address = reader.text(entry.get("listenAddress"), f"{path}.listenAddress", LOOPBACK)
-        reader.add(each(f"{path}.listenAddress", address, names.ip_problems(address)))
+        told = reader.text(entry.get("listenAddress"), f"{path}.listenAddress", LOOPBACK)
+        address = publishing.address_of(told)
+        if address is None:
+            reader.add([invalid(f"{path}.listenAddress", told, _NO_ADDRESS)])
+            address = LOOPBACK
         inside, outside = (_port(reader, entry, path, name) for name in ("containerPort", "hostPort"))
         port = Port(inside, outside, protocol.lower(), address)
-        if str(port) in {str(other.port) for other in found}:
+        if outside and publishing.clash(port, [other.port for other in found]) is not None:
             reader.add([duplicate(f"{path}.hostPort", str(port))])
         found.append(Publication(node, port))
     return tuple(found)

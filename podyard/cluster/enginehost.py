@@ -37,7 +37,11 @@ def host_of(endpoint: str) -> str:
     Returns:
         A name or address; 127.0.0.1 where the ports are this machine's.
     """
+    endpoint = endpoint.strip()
     parts = urlsplit(endpoint)
+    # As the engine's own library reads it: what is no word is a host, and what has no scheme is tcp.
+    if endpoint and not parts.scheme.replace("+", "").isalpha():
+        parts = urlsplit(f"tcp://{endpoint}")
     host = parts.hostname or ""
     if parts.scheme not in _REMOTE_SCHEMES or not host or host == "localhost":
         return LOOPBACK
@@ -52,7 +56,9 @@ def host_of(endpoint: str) -> str:
 def publish_address(host: str) -> str:
     """On which of its addresses the engine publishes the API server, for a host as `host_of` answers it.
 
-    Only the API server's ports, which ask for certificates, are published beyond a loopback.
+    Only the API server's ports are published beyond a loopback: all of them are TLS. REST (6443) takes client
+    certificates and bearer tokens and answers for health and version without any; gRPC
+    takes certificates (6444) or tokens (6445).
     """
     if host == LOOPBACK:
         return LOOPBACK

@@ -6,7 +6,7 @@ What is chosen is kept in `cluster.yaml`: the engine's own choice would change a
 from __future__ import annotations
 
 import ipaddress
-import os
+import re
 import socket
 import zlib
 from collections.abc import Callable, Container, Mapping, Sequence, Set
@@ -96,6 +96,21 @@ def choose_ports(
     return chosen
 
 
+def registry_port(kept: int, *, taken: Set[int], host: str = LOOPBACK, lost: Set[int] = frozenset()) -> int:
+    """The port of the engine's host for the registry.
+
+    Args:
+        kept: its port as it is there; 0 for none. It stays, unless the engine would not give it.
+        taken: promised to others.
+        host: as for `choose_ports`.
+        lost: those that the engine would not give.
+    """
+    if kept and kept not in lost:
+        return kept
+    is_free = port_is_free if host == LOOPBACK else _as_far_as_known
+    return free_port(taken | lost, beginning=REGISTRY_NAME, is_free=is_free)
+
+
 def _next_port(used: set[int], name: str, is_free: Callable[[int], bool]) -> int:
     port = free_port(used, beginning=name, is_free=is_free)
     used.add(port)
@@ -129,6 +144,20 @@ def free_port(avoid: Container[int], *, beginning: str, is_free: Callable[[int],
     )
 
 
+# An address with a port, as engines write it: an IPv6 one in brackets or without. What follows another colon
+# is the container's side of a mapping.
+_PLACE = re.compile(
+    r"(?<![0-9a-fA-F:.\]])"
+    r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9a-fA-F:]*\]|(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4})"
+    r":(?P<port>[0-9]{1,5})(?![0-9a-fA-F.])"
+)
+
+
+def named_in(words: str) -> set[int]:
+    """The ports of the host that the engine complains about."""
+    return {int(match["port"]) for match in _PLACE.finditer(words) if int(match["port"])}
+
+
 def port_is_free(port: int) -> bool:
     """True when 127.0.0.1:port can be bound."""
     return not taken(Port(0, port))
@@ -140,6 +169,9 @@ def taken(port: Port) -> str:
     kind = socket.SOCK_DGRAM if port.protocol == "udp" else socket.SOCK_STREAM
     try:
         with socket.socket(family, kind) as probe:
+            if family is socket.AF_INET6:
+                # As the engine does: the same port of IPv4 is another matter.
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if kind is socket.SOCK_STREAM:
                 # As the engine does: a connection that lingers from before does not count.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,7 +179,7 @@ def taken(port: Port) -> str:
     except PermissionError:
         return ""  # a low port, which the engine may have
     except OSError as error:
-        return os.strerror(error.errno) if error.errno else str(error)
+        return error.strerror or str(error)
     return ""
 
 

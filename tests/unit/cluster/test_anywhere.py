@@ -68,13 +68,23 @@ def made(state: StateDirectory, host: str = "127.0.0.1") -> list[Container]:
         ("https://build.example:2376", "build.example"),
         ("ssh://me@build.example", "build.example"),
         ("ssh://build.example:2222", "build.example"),
+        ("10.0.0.5:2375", "10.0.0.5"),
+        ("build.example:2375", "build.example"),
+        ("127.0.0.1:2375", "127.0.0.1"),
+        ("[fd00::5]:2375", "fd00::5"),
+        (" tcp://10.0.0.5:2376 ", "10.0.0.5"),
     ],
 )
 def test_an_engines_ports_are_where_its_address_says(endpoint: str, host: str) -> None:
     assert host_of(endpoint) == host
 
 
-def test_only_what_asks_for_certificates_is_published_beyond_a_loopback(state: StateDirectory) -> None:
+@pytest.mark.parametrize("endpoint", ["10.0.0.5:2375", "build.example:2375", "[fd00::5]:2375", "h-1:2375"])
+def test_an_address_without_a_scheme_is_read_as_the_engines_library_reads_it(endpoint: str) -> None:
+    assert host_of(endpoint) == host_of(docker.utils.parse_host(endpoint)) != "127.0.0.1"
+
+
+def test_only_the_api_server_is_published_beyond_a_loopback(state: StateDirectory) -> None:
     assert (publish_address("127.0.0.1"), publish_address("build.example")) == ("127.0.0.1", "0.0.0.0")
     assert publish_address("fd00::5") == "::"
     for host, address in (("127.0.0.1", "127.0.0.1"), ("build.example", "0.0.0.0")):
@@ -184,6 +194,18 @@ def test_of_another_host_only_its_engine_knows_which_ports_are_free(monkeypatch:
     )
 
 
+def test_the_registrys_port_stays_until_the_engine_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ports.registry_port(0, taken=set())
+    assert ports.registry_port(chosen, taken={chosen}) == chosen
+    assert ports.registry_port(0, taken={chosen}) != chosen
+    again = ports.registry_port(chosen, taken=set(), lost={chosen})
+    assert again != chosen
+    assert ports.registry_port(0, taken=set(), lost={chosen}) == again
+    monkeypatch.setattr(ports, "port_is_free", lambda _: pytest.fail("asked of this machine"))
+    there = ports.registry_port(0, taken=set(), host="build.example")
+    assert ports.registry_port(there, taken=set(), host="build.example", lost={there}) != there
+
+
 def test_the_ports_of_the_api_server_keep_away_from_those_to_be_published() -> None:
     spec = ClusterSpec("demo", nodes=1)
     first = ports.choose_ports(spec, {}, ())
@@ -201,13 +223,19 @@ def test_the_ports_of_the_api_server_keep_away_from_those_to_be_published() -> N
         ("listen tcp4 0.0.0.0:8080: bind: address already in use", {8080}),
         (
             "failed to bind port for [::]:8080:172.28.1.1:30080/tcp: address already in use",
-            {8080, 30080},
+            {8080},
         ),
+        ("failed to bind host port for 10.0.0.5:8080:172.17.0.2:80/tcp: address already in use", {8080}),
+        ("failed to bind host port 0.0.0.0:8080/tcp: address already in use", {8080}),
+        ("driver failed: Bind for :::8080 failed: port is already allocated", {8080}),
+        ("Bind for fd00::5:8080 failed: port is already allocated", {8080}),
+        ("Bind for [::1]:8080 failed: port is already allocated", {8080}),
+        ("exposing port TCP 0.0.0.0:80 -> 127.0.0.1:0: listen tcp 0.0.0.0:80: bind: in use", {80}),
         ("Pool overlaps with other one on this address space", set()),
     ],
 )
 def test_the_ports_that_an_engine_complains_about(words: str, expected: set[int]) -> None:
-    assert bringup.ports_named(words) == expected
+    assert ports.named_in(words) == expected
 
 
 async def test_a_port_that_the_user_named_is_not_exchanged_for_another(

@@ -118,6 +118,12 @@ def test_flags_that_settings_keep_are_settings():
             'extraCAs[1]: Invalid value: "key.pem": must be a file with certificates in PEM',
             "extraCAs[2]: Invalid value: 5: must be a string; put it in quotes",
             "extraCAs[2]: Required value: a file with certificates in PEM"]),
+        (HEAD + "name: Lab\nnodes: -1", [
+            "name: Invalid value: \"Lab\": must be lower-case letters, digits and '-' (not at the ends), "
+            "a letter first, 32 at most",
+            "nodes: Invalid value: -1: must be a whole number from 0 to 500"]),
+        (HEAD + "name: bridge", [
+            "name: Invalid value: \"bridge\": must not be the name of one of the engine's own networks"]),
         (HEAD + "kind: Cluster", ['line 3: key "kind" already set in map']),
     ],
 )  # fmt: skip
@@ -179,3 +185,19 @@ def test_settings_are_kept_as_they_are(tmp_path: Path):
     # A node that is taken away takes with it what was said of it.
     assert settings.fitting(1).node_options == settings.node_options[:1]
     assert settings.fitting(0).publish == ()
+
+
+@pytest.mark.parametrize("more", ["---\nnodes: 5", "...\n---\na", "---\n---\n[1]"])
+def test_further_documents_are_not_dropped_in_silence(more):
+    with pytest.raises(SpecError, match=r"lab\.yaml holds several documents"):
+        parse(f"{HEAD}{more}", where="lab.yaml", read=lambda _: b"")
+
+
+@pytest.mark.parametrize("more", ["", "---\n", "...\n", "---\n# the end\n"])
+def test_an_empty_document_says_nothing(more):
+    assert parse(f"---\n{HEAD}{more}", where="lab.yaml", read=lambda _: b"").nodes is None
+
+
+def test_a_later_document_that_is_no_yaml_is_told():
+    with pytest.raises(SpecError, match=r"lab\.yaml is no YAML"):
+        parse(f"{HEAD}---\n{{", where="lab.yaml", read=lambda _: b"")
