@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -14,11 +15,20 @@ from click.core import ParameterSource
 from podyard.cli import colours
 from podyard.cli.main import EPILOG, load_command
 from podyard.cluster.errors import ClusterError
-from podyard.cluster.spec import DEFAULT_NAME
+from podyard.cluster.spec import DEFAULT_NAME, require_name
 from podyard.cluster.version import VERSION
 
 INTERRUPTED_EXIT = 130
-_FILES_HINT = "see that this user may read and write there, and that the disk is not full"
+_RIGHTS_HINT = "see that this user may read and write there, and that the file system is not read-only"
+_FILES_HINTS = {
+    errno.EACCES: _RIGHTS_HINT,
+    errno.EPERM: _RIGHTS_HINT,
+    errno.EROFS: _RIGHTS_HINT,
+    errno.ENOSPC: "make room on that disk; what was begun goes on from there",
+    errno.EDQUOT: "make room on that disk; what was begun goes on from there",
+    errno.ENOENT: "see that the name is right, and that the folder exists",
+}
+_FILE_HINT = "see what is there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,10 @@ class Scope:
 
     name: str
     named: bool = True
+
+    def __post_init__(self) -> None:
+        # Before anything is looked up by it: the host keeps a cluster's state in a folder of this name.
+        require_name(self.name)
 
 
 def _choose(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -136,7 +150,11 @@ def run() -> int:
         # One without a file's name is no matter of the user's files but ours.
         if error.filename is None:
             raise
-        return _fail(f"{error.filename}: {error.strerror}", _FILES_HINT, ClusterError.exit_code)
+        return _fail(
+            f"{error.filename}: {error.strerror}",
+            _FILES_HINTS.get(error.errno or 0, _FILE_HINT),
+            ClusterError.exit_code,
+        )
     return result if isinstance(result, int) else 0
 
 

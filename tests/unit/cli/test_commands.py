@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from podyard.cli import cluster, kubectl, machines, up
 from podyard.cli.commands import Scope, name_option, pass_scope, podyard, run
-from podyard.cluster.errors import NotFoundError
+from podyard.cluster.errors import NotFoundError, SpecError
 from podyard.cluster.rest import LOOK_AT_SERVER, Unreachable
 
 
@@ -58,8 +58,12 @@ def test_the_help_names_the_environment_variable():
         (
             OSError(28, "No space left on device", "/data/cluster.yaml"),
             1,
-            ["/data/cluster.yaml: No space left"],
+            ["/data/cluster.yaml: No space left", "hint: make room on that disk"],
         ),
+        (OSError(13, "Permission denied", "/data"), 1, ["/data: Permission denied", "this user may"]),
+        (OSError(30, "Read-only file system", "/data"), 1, ["/data: Read-only", "is not read-only"]),
+        (OSError(2, "No such file", "/data"), 1, ["/data: No such file", "the name is right"]),
+        (OSError(20, "Not a directory", "/data"), 1, ["/data: Not a directory", "hint: see what is there"]),
         (KeyboardInterrupt(), 130, ["interrupted", "podyard up goes on from where it was"]),
     ],
 )
@@ -76,3 +80,11 @@ def test_a_failure_is_told_with_what_to_do_next(monkeypatch, capsys, error, code
     assert not any("\x1b" in line for line in lines)
     for words in said:
         assert any(words in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "a/b", "Upper", "bridge", "1a", "x" * 33])
+@pytest.mark.parametrize("words", [["--name", "{}", "down"], ["down", "--name", "{}"]])
+def test_what_is_no_name_is_refused_before_anything_is_looked_up(words, name):
+    done = CliRunner().invoke(podyard, [word.format(name) for word in words])
+    assert isinstance(done.exception, SpecError)
+    assert f"{name!r} is no name for a cluster" in str(done.exception)
