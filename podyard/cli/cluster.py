@@ -21,6 +21,7 @@ from podyard.cluster import adopting, bringup, exporting, publishing, pushing
 from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, no_cluster
+from podyard.cluster.homes import lives_here, require_home
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.spec import (
@@ -108,6 +109,7 @@ def status(scope: Scope) -> None:
     """
 
     async def gather(engine: Engine) -> _Status:
+        await require_home(engine, StateDirectory(scope.name))
         await adopting.adopt(engine, scope.name)
         observed = await engine.observe(scope.name)
         if not observed.containers:
@@ -199,7 +201,8 @@ def list_clusters() -> None:
         for name, containers in sorted((await engine.clusters()).items()):
             workers = sum(1 for container in containers if container.role == Role.WORKER)
             running = sum(1 for container in containers if container.state == "running")
-            placement = StateDirectory(name).placement()
+            state = StateDirectory(name)
+            placement = state.placement() if await lives_here(engine, state) else None
             server = next(iter(placement.ports.values()), None) if placement else None
             endpoints = (server.rest_url, server.grpc_target) if server else ("-", "-")
             rows.append((name, str(workers), f"{running}/{len(containers)}", *endpoints))

@@ -8,7 +8,6 @@ machine.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine, EngineError
 from podyard.cluster.enginehost import LOOPBACK
 from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, SpecError
+from podyard.cluster.homes import require_home
 from podyard.cluster.image import ensure_image, remove_superseded
 from podyard.cluster.plan import (
     Connect,
@@ -34,6 +34,7 @@ from podyard.cluster.plan import (
     Step,
     UnpauseContainer,
     as_if_on,
+    etcd_members,
     free_subnets,
     on_another_image,
     plan,
@@ -100,6 +101,7 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
     """
     state = StateDirectory(request.spec.name)
     with state.locked():
+        await require_home(engine, state)
         observed = await engine.observe(request.spec.name)
         _refuse_composed(request.spec.name, observed)
         spec = replace(
@@ -135,12 +137,17 @@ def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, pr
         SpecError: it can't.
     """
     publishing.require_nodes(spec.publish, spec.nodes)
-    before = state.settings()
-    if observed.count(Role.ETCD) and before.etcd_members != spec.etcd_members:
+    before = state.settings_told()
+    there = etcd_members(observed)
+    # What was told counts, for an `up` that was interrupted had made only some of them.
+    members = max(there, before.etcd_members) if before is not None else there
+    if there and members != spec.etcd_members:
         raise SpecError(
-            f"the cluster has {before.etcd_members} etcd members, and their number cannot change",
-            hint=f"say {before.etcd_members}, or make it anew: podyard down, then up",
+            f"the cluster has {members} etcd members, and their number cannot change",
+            hint=f"say {members} in a file for --config (controlPlane: {{etcd: {members}}}), "
+            "or make it anew: podyard down, then up",
         )
+    before = before or Settings()
     for role in (Role.SCHEDULER, Role.CONTROLLER_MANAGER):
         present = observed.count(role)
         if present > spec.count(role):
@@ -152,8 +159,8 @@ def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, pr
     if stay:
         names = ", ".join(container_name(spec.name, Role.WORKER, index) for index in stay)
         progress.note(
-            f"{names}: a node that is registered keeps its taints and the labels that are left out now; "
-            "podyard kubectl taint nodes, or label nodes, changes them"
+            f"{names}: a node that is registered keeps its taints and labels; "
+            "podyard kubectl taint nodes, and label nodes, change them"
         )
 
 
@@ -174,9 +181,14 @@ def _refuse_composed(name: str, observed: Observed) -> None:
 
 
 async def down(engine: Engine, name: str, progress: Progress) -> bool:
-    """Removes all of a cluster, volumes and state too; the registry stays. False when there was none."""
+    """Removes all of a cluster, volumes and state too; the registry stays. False when there was none.
+
+    Raises:
+        ClusterError: the cluster lives on another engine.
+    """
     state = StateDirectory(name)
     with state.locked():
+        await require_home(engine, state)
         observed = await engine.observe(name)
         if not observed.exists and not state.path.exists():
             return False
@@ -214,7 +226,7 @@ async def _reach(
                 if not replace_living:
                     observed = as_if_on(observed, image_id)
                 placement = await _place(engine, state, spec, observed, lost_subnets, lost_ports)
-                steps = await _plan_at(engine, spec, image_id, state, observed, placement)
+                steps = await _plan_at(engine, spec, image_id, state, observed, placement, lost_ports)
                 taken += steps
                 await _Execution(engine, spec, placement, progress).run(steps)
             break
@@ -222,7 +234,7 @@ async def _reach(
             # Between our choice and its use another program may take the port, or another cluster the subnet.
             if not tries_left or not any(words in str(error).lower() for words in _LOST_CHOICE):
                 raise
-            ports = ports_named(str(error))
+            ports = host_ports.named_in(str(error))
             wished = next((each for each in spec.publish if each.port.outside in ports), None)
             if wished is not None:
                 preflight.require([preflight.taken_port(wished.port, str(error))])
@@ -234,11 +246,6 @@ async def _reach(
     return placement, taken
 
 
-def ports_named(words: str) -> set[int]:
-    """The ports of the host that the engine complains about."""
-    return {int(number) for number in re.findall(r"(?<=[0-9\]]):([0-9]{1,5})(?![0-9.])", words)}
-
-
 async def _plan_at(
     engine: Engine,
     spec: ClusterSpec,
@@ -246,9 +253,10 @@ async def _plan_at(
     state: StateDirectory,
     observed: Observed,
     placement: Placement,
+    lost_ports: Set[int],
 ) -> list[Step]:
     """Writes what the host keeps of the cluster, and plans with it."""
-    state.save_placement(spec, placement)
+    state.save_placement(spec, placement, await require_home(engine, state))
     material = await asyncio.to_thread(state.material, spec, placement, now_s=clock.real_now_s())
     if spec.apiservers:
         state.write_kubeconfig(spec, placement, material)
@@ -258,7 +266,7 @@ async def _plan_at(
         observed,
         subnet=placement.subnet,
         image_id=image_id,
-        registry=await _registry(engine, spec, placement),
+        registry=await _registry(engine, spec, placement, lost_ports),
     )
 
 
@@ -334,11 +342,13 @@ async def _place(
     return Placement(host_ports.candidate_subnets(used, beginning=spec.name)[0], mtu, chosen)
 
 
-async def _registry(engine: Engine, spec: ClusterSpec, placement: Placement) -> Container:
+async def _registry(
+    engine: Engine, spec: ClusterSpec, placement: Placement, lost_ports: Set[int]
+) -> Container:
     taken = {port for ports in placement.ports.values() for _, port in ports.pairs()}
     taken |= {each.port.outside for each in spec.publish}
-    port = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
-    return registry(host_port=port or host_ports.free_port(taken, beginning=REGISTRY_NAME))
+    kept = await engine.host_port(REGISTRY_NAME, REGISTRY_PORT)
+    return registry(host_port=host_ports.registry_port(kept, taken=taken, host=engine.host, lost=lost_ports))
 
 
 class _Execution:

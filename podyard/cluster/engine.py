@@ -133,6 +133,11 @@ class Engine:
             podman=any("podman" in part["Name"].lower() for part in version.get("Components") or ()),
         )
 
+    async def identity(self) -> str:
+        """What tells this engine from every other: its own id, else where it is."""
+        info = await self._call(self._api.info)
+        return str(info.get("ID") or f"engine at {self.host}")
+
     async def clusters(self) -> dict[str, list[ObservedContainer]]:
         """Containers of every cluster on this engine, by cluster name."""
         rows = await self._call(self._api.containers, all=True, filters={"label": LABEL_CLUSTER})

@@ -10,6 +10,7 @@ from pathlib import Path
 from podyard.cluster.bringup import probe
 from podyard.cluster.engine import Engine, EngineError
 from podyard.cluster.errors import ClusterError, no_cluster
+from podyard.cluster.homes import require_home
 from podyard.cluster.progress import Progress
 from podyard.cluster.spec import Role
 from podyard.cluster.state import StateDirectory
@@ -35,7 +36,9 @@ async def export(engine: Engine, cluster: str, directory: Path, progress: Progre
 
     Raises:
         NotFoundError: there is no such cluster.
+        ClusterError: it lives on another engine.
     """
+    await require_home(engine, StateDirectory(cluster))
     observed = await engine.observe(cluster)
     if not observed.containers:
         raise no_cluster(cluster)

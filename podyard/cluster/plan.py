@@ -8,6 +8,7 @@ The steps are in the order to take them; those of one kind may run side by side.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
@@ -16,6 +17,9 @@ from typing import assert_never
 from podyard.cluster.errors import SpecError
 from podyard.cluster.roles import Container, Volume
 from podyard.cluster.spec import ClusterSpec, Role
+
+# As `podyard.cluster.roles` names an etcd member's volume.
+_ETCD_DATA = re.compile(rf"(?P<member>.*-{Role.ETCD}-[0-9]+)-data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,13 @@ def plan(
             spec, container, None if container.name in fresh else observed.containers[container.name]
         )
     return steps
+
+
+def etcd_members(observed: Observed) -> int:
+    """How many etcd members there are by what the engine has of them: a container, or data alone."""
+    data = (_ETCD_DATA.fullmatch(volume) for volume in observed.volumes)
+    found = {match["member"] for match in data if match is not None}
+    return len(found | {row.name for row in observed.containers.values() if row.role == Role.ETCD.value})
 
 
 def on_another_image(observed: Observed, image_id: str) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from podyard.api.node_labels import DEFAULT_LABELS
 from podyard.base import config
 from podyard.cluster.spec import (
     DEFAULT_NODE_GRACE_S,
@@ -73,14 +74,15 @@ _ALWAYS = frozenset({"node_grace_s", "toleration_s"})
 
 
 def registered_differently(before: Settings, after: Settings, nodes: int) -> list[int]:
-    """Which of the first `nodes` nodes (from 1) registered with taints or labels that are not wanted now.
+    """Which of the first `nodes` nodes (from 1) registered with taints or labels other than are wanted now.
 
-    A node that is registered keeps its taints and loses no label: a kubelet only adds and changes labels.
+    A node that is registered keeps both: a kubelet that comes back only sets its default labels right, and
+    takes none away.
     """
     found = []
     for index in range(1, nodes + 1):
         then, now = (settings.applied(ClusterSpec()).options_of(index) for settings in (before, after))
-        gone = {key for key, _ in then.labels} - {key for key, _ in now.labels}
-        if gone or set(then.taints) != set(now.taints):
+        differ = {key for key, _ in set(then.labels) ^ set(now.labels)}
+        if differ - (DEFAULT_LABELS & dict(now.labels).keys()) or set(then.taints) != set(now.taints):
             found.append(index)
     return found

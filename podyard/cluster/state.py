@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,19 @@ def locked(what: str) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The engine that a cluster lives on.
+
+    Attributes:
+        id: tells it from every other.
+        host: where it was reached, for people to recognise it by.
+    """
+
+    id: str
+    host: str
+
+
 class StateDirectory:
     """One cluster's folder."""
 
@@ -99,24 +112,66 @@ class StateDirectory:
             return None
 
     def settings(self) -> Settings:
-        """What `up` was told; the defaults where it was told nothing."""
+        """What `up` was told; the defaults where it was told nothing.
+
+        Raises:
+            ClusterError: something is written there that cannot be read.
+        """
+        return self.settings_told() or Settings()
+
+    def settings_told(self) -> Settings | None:
+        """As `settings`, and None where nothing was told."""
+        content = self._content()
         try:
-            content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))["settings"]
-            return Settings.from_plain(content)
-        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
-            return Settings()
+            return Settings.from_plain(content["settings"]) if "settings" in content else None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise self._unreadable(error) from error
+
+    def engine(self) -> Home | None:
+        """The engine that the cluster lives on; None where it was not written down."""
+        try:
+            kept = self._content().get("engine")
+        except ClusterError:
+            return None
+        if not isinstance(kept, dict) or not kept.get("id"):
+            return None
+        return Home(str(kept["id"]), str(kept.get("host", "")))
+
+    def _content(self) -> dict[str, Any]:
+        """All of `cluster.yaml`; nothing where there is no such file.
+
+        Raises:
+            ClusterError: it cannot be read.
+        """
+        try:
+            content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, yaml.YAMLError, ValueError) as error:
+            raise self._unreadable(error) from error
+        if not isinstance(content, dict):
+            raise self._unreadable("it holds no mapping")
+        return content
+
+    def _unreadable(self, why: object) -> ClusterError:
+        # Defaults would take away what was told, the number of etcd members too.
+        return ClusterError(
+            f"{self._placement} cannot be read: {why}",
+            hint="mend it, or remove that file and tell `podyard up` anew what the cluster is",
+        )
 
     def save_nodes(self, count: int) -> None:
         """Records how many nodes there are meant to be, and forgets what was said of others."""
-        content = yaml.safe_load(self._placement.read_text(encoding="utf-8"))
+        content = self._content()
         content["nodes"] = count
         content["settings"] = self.settings().fitting(count).plain()
         self._write(self._placement, yaml.safe_dump(content, sort_keys=False).encode())
 
-    def save_placement(self, spec: ClusterSpec, placement: Placement) -> None:
+    def save_placement(self, spec: ClusterSpec, placement: Placement, home: Home | None = None) -> None:
         """Writes `cluster.yaml`."""
         content = {
             "name": spec.name,
+            **({} if home is None else {"engine": asdict(home)}),
             "nodes": spec.nodes,
             "image": spec.image,
             "subnet": placement.subnet,

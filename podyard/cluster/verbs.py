@@ -14,6 +14,7 @@ from podyard.base import clock
 from podyard.cluster.bringup import probe
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, no_cluster
+from podyard.cluster.homes import require_home
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
 from podyard.cluster.spec import HostPorts, Role, container_name, full_name
@@ -76,7 +77,9 @@ class Verbs:
 
         Raises:
             NotFoundError: there is none of these roles; the hint lists those there are.
+            ClusterError: the cluster lives on another engine.
         """
+        await require_home(self._engine, StateDirectory(self._cluster))
         observed = await self._engine.observe(self._cluster)
         wanted = full_name(self._cluster, name)
         found = observed.containers.get(wanted)
@@ -142,6 +145,7 @@ class Verbs:
         if name != last:
             raise ClusterError(f"{name} is not the last node", hint=f"remove {last} first, or kill {name}")
         state = StateDirectory(self._cluster)
+        state.settings()  # what cannot be read could not be kept
         await probe(state, _ports(state)).delete_node(name)
         await self._engine.remove_container(name)
         for volume in sorted(await self._engine.volumes_of(self._cluster, name)):

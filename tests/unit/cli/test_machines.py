@@ -9,14 +9,22 @@ from click.testing import CliRunner
 
 from podyard.cli import machines
 from podyard.cli.commands import Scope
+from podyard.cluster.errors import ClusterError
 from podyard.cluster.plan import Observed, ObservedContainer
-from podyard.cluster.verbs import Verbs
+from podyard.cluster.spec import ClusterSpec, Placement
+from podyard.cluster.state import Home, StateDirectory
+from podyard.cluster.verbs import NODES, Verbs
 
 NODE = "demo-worker-1"
 
 
 class FakeEngine:
     """Has one node and does all that is asked."""
+
+    host = "127.0.0.1"
+
+    async def identity(self) -> str:
+        return "THIS"
 
     async def observe(self, _: str) -> Observed:
         return Observed(containers={NODE: ObservedContainer(NODE, "worker", "running", "", "")})
@@ -70,3 +78,12 @@ def test_what_was_said_before_the_verb_does_not_count(run):
 
 def test_without_a_wait_the_last_line_says_what_to_expect(run):
     assert run("kill", "worker-1")[-1].startswith(f"{NODE}: NotReady in about 50 s")
+
+
+def test_a_node_of_a_cluster_on_another_engine_is_left_alone(run):
+    placement = Placement("172.28.0.0/22", 1500)
+    StateDirectory("demo").save_placement(ClusterSpec("demo"), placement, Home("OTHER", "build.example"))
+    with pytest.raises(
+        ClusterError, match=r"lives on another engine \(id OTHER, reached at build\.example\)"
+    ):
+        asyncio.run(Verbs(FakeEngine(), "demo").find("worker-1", NODES))  # type: ignore[arg-type]

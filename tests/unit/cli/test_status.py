@@ -10,10 +10,11 @@ from click.testing import CliRunner
 
 from podyard.cli import cluster
 from podyard.cli.commands import podyard
+from podyard.cluster.errors import ClusterError
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.rest import NodeState
 from podyard.cluster.spec import ClusterSpec, HostPorts, Placement
-from podyard.cluster.state import StateDirectory
+from podyard.cluster.state import Home, StateDirectory
 
 SERVER, NODE = "demo-apiserver-1", "demo-worker-1"
 
@@ -21,11 +22,16 @@ SERVER, NODE = "demo-apiserver-1", "demo-worker-1"
 class FakeEngine:
     """Has these containers."""
 
+    host = "127.0.0.1"
+
     def __init__(self, **states: str) -> None:
         self._containers = {
             f"demo-{role}-1": ObservedContainer(f"demo-{role}-1", role, state, "", "", {"demo": "172.28.0.9"})
             for role, state in states.items()
         }
+
+    async def identity(self) -> str:
+        return "THIS"
 
     async def observe(self, name: str) -> Observed:
         assert name == "demo"
@@ -66,6 +72,16 @@ def run(tmp_path, monkeypatch):
         return CliRunner().invoke(podyard, words, color=terminal)
 
     return run
+
+
+def test_a_cluster_of_another_engine_has_no_status_and_no_address_here(run):
+    elsewhere = Home("OTHER", "build.example")
+    placement = Placement("172.28.0.0/22", 1500, {SERVER: HostPorts(26443, 26444, 26445)})
+    StateDirectory("demo").save_placement(ClusterSpec("demo", nodes=1), placement, elsewhere)
+    refused = run("--name", "demo", "status", apiserver="running").exception
+    assert isinstance(refused, ClusterError)
+    assert "build.example" in str(refused)
+    assert columns(run("list", apiserver="running").output)["demo"][-2:] == ["-", "-"]
 
 
 def columns(output: str) -> dict[str, list[str]]:

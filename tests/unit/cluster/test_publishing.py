@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import replace
 
 import pytest
+import yaml
 
-from podyard.cluster import bringup, ports, preflight
+from podyard.cluster import bringup, clusterfile, ports, preflight
+from podyard.cluster.clusterfile import API_VERSION, KIND
 from podyard.cluster.errors import PreflightError, SpecError
 from podyard.cluster.plan import Observed, ObservedContainer
-from podyard.cluster.publishing import describe, parse, require_nodes
+from podyard.cluster.publishing import address_of, describe, parse, require_nodes
 from podyard.cluster.settings import Settings
 from podyard.cluster.spec import ClusterSpec, NodeOptions, NodeTaint, Placement, Port, Publication
 from podyard.cluster.state import StateDirectory
@@ -41,8 +44,57 @@ def test_what_is_not_of_the_form_is_refused_with_the_form(text: str) -> None:
 def test_a_place_is_given_once_and_none_takes_all_away() -> None:
     with pytest.raises(SpecError, match=r"two ports are to be published at 127\.0\.0\.1:8080/tcp"):
         parse(["8080:1", "8080:2@2"])
-    assert len(parse(["8080:1", "8080:1/udp", "0.0.0.0:8080:1"])) == 3
+    assert len(parse(["8080:1", "8080:1/udp", "[::]:8080:1", "10.0.0.5:8080:1", "0.0.0.0:8081:1"])) == 5
     assert parse(["none"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0.0.0.0:8080:1", "8080:2"),
+        ("8080:1", "0.0.0.0:8080:2@2"),
+        ("[::]:8080:1", "[::1]:8080:2"),
+        ("[fd00::0:5]:8080:1", "[FD00:0::5]:8080:2"),
+        ("[::ffff:127.0.0.1]:8080:1", "8080:2"),
+    ],
+)
+def test_places_that_overlap_are_refused_both_ways_to_say_them(one: str, other: str) -> None:
+    for words in ([one, other], [other, one]):
+        with pytest.raises(SpecError, match="two ports are to be published at"):
+            parse(words)
+    first, second = (parse([text])[0].port for text in (one, other))
+    rows = [
+        {"containerPort": port.inside, "hostPort": port.outside, "listenAddress": port.address}
+        for port in (first, second)
+    ]
+    text = yaml.safe_dump({"apiVersion": API_VERSION, "kind": KIND, "publish": rows})
+    with pytest.raises(SpecError, match=r"publish\[1\]\.hostPort: Duplicate value"):
+        clusterfile.parse(text, where="lab.yaml", read=lambda _: b"")
+
+
+@pytest.mark.parametrize("address", ["999.1.1.1", "1.2.3.04", "[::1::]", "[12345::]", "[1.2.3.4.5]"])
+def test_what_is_no_address_is_refused_both_ways_to_say_it(address: str) -> None:
+    with pytest.raises(SpecError, match="is no address"):
+        parse([f"{address}:80:80"])
+    row = {"containerPort": 1, "hostPort": 2, "listenAddress": address.strip("[]")}
+    text = yaml.safe_dump({"apiVersion": API_VERSION, "kind": KIND, "publish": [row]})
+    with pytest.raises(SpecError, match="must be a valid IP address"):
+        clusterfile.parse(text, where="lab.yaml", read=lambda _: b"")
+
+
+def test_an_address_is_kept_in_one_way_to_write_it() -> None:
+    assert parse(["[FD00:0:0::05]:80:80"])[0].port.address == "fd00::5"
+    assert address_of("fe80::1%eth0") is None
+
+
+def test_an_ipv6_port_is_free_where_only_ipv4_has_it() -> None:
+    with socket.socket() as holder:
+        holder.bind(("0.0.0.0", 0))
+        holder.listen()
+        number = holder.getsockname()[1]
+        # A kernel without IPv6 says that, and not that it is in use.
+        assert ports.taken(Port(80, number, address="::")) != "Address already in use"
+    assert not re.fullmatch(r"Unknown error.*", ports.taken(Port(80, number, address="no.such.host.invalid")))
 
 
 def test_only_a_node_that_there_is_publishes() -> None:
@@ -138,11 +190,41 @@ def test_what_a_cluster_that_is_there_cannot_become(state, change, refused) -> N
         bringup._check_wish(replace(wish, **change), OBSERVED, state, Notes())
 
 
+ETCD_DATA = frozenset({"demo-etcd-1-data", "demo-worker-1-containerd"})
+
+
+@pytest.mark.parametrize("there", [OBSERVED, Observed(volumes=ETCD_DATA)])
+@pytest.mark.parametrize("content", [None, "name: demo\n"])
+def test_without_what_was_told_the_engine_says_how_many_etcd_members_there_are(state, there, content) -> None:
+    """Three new members beside the data of one would be another, empty cluster."""
+    (state.path / "cluster.yaml").unlink()
+    if content is not None:
+        (state.path / "cluster.yaml").write_text(content, encoding="utf-8")
+    wish = Settings.of(WAS).applied(ClusterSpec("demo"))
+    with pytest.raises(SpecError, match="the cluster has 1 etcd members") as refused:
+        bringup._check_wish(wish, there, state, Notes())
+    assert "controlPlane: {etcd: 1}" in refused.value.hint
+    bringup._check_wish(replace(wish, etcd_members=1), there, state, Notes())
+
+
+def test_an_up_that_was_interrupted_goes_on_with_as_many_etcd_members_as_were_told(state) -> None:
+    wish = Settings.of(WAS).applied(ClusterSpec("demo"))
+    bringup._check_wish(wish, Observed(volumes=ETCD_DATA), state, Notes())
+    more = Observed(volumes=frozenset(f"demo-etcd-{index}-data" for index in range(1, 6)))
+    with pytest.raises(SpecError, match="the cluster has 5 etcd members"):
+        bringup._check_wish(wish, more, state, Notes())
+
+
 @pytest.mark.parametrize(
     ("options", "noted"),
     [
         (WAS.node_options, 0),
-        ((NodeOptions((("zone", "b"), ("more", "")), WAS.node_options[0].taints),), 0),
+        ((NodeOptions((("zone", "b"),), WAS.node_options[0].taints),), 1),
+        ((NodeOptions((("zone", "a"), ("more", "")), WAS.node_options[0].taints),), 1),
+        (
+            (NodeOptions((("zone", "a"), ("topology.kubernetes.io/zone", "b")), WAS.node_options[0].taints),),
+            0,
+        ),
         ((NodeOptions((("zone", "a"),)),), 1),
         ((NodeOptions((), WAS.node_options[0].taints),), 1),
     ],

@@ -12,9 +12,14 @@ import yaml
 
 from podyard.base import pki
 from podyard.base.pki import Identity
+from podyard.cluster import bringup
 from podyard.cluster.errors import ClusterError
+from podyard.cluster.homes import lives_here, require_home
+from podyard.cluster.plan import Observed
+from podyard.cluster.settings import Settings
 from podyard.cluster.spec import ClusterSpec, HostPorts, Placement
-from podyard.cluster.state import StateDirectory, data_directory, merged
+from podyard.cluster.state import Home, StateDirectory, data_directory, merged
+from tests.unit.cluster.notes import Notes
 
 SPEC = ClusterSpec("demo", nodes=1, etcd_members=1)
 PLACEMENT = Placement("172.28.0.0/22", 1400, {"demo-apiserver-1": HostPorts(26443, 26444, 26445)})
@@ -46,6 +51,84 @@ def test_a_broken_cluster_file_counts_as_none(state: StateDirectory, content: st
     state.save_placement(SPEC, PLACEMENT)
     (state.path / "cluster.yaml").write_text(content, encoding="utf-8")
     assert state.placement() is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", "settings: 5", "settings: {etcd_members: many}", "settings: {unknown: 1}"]
+)
+def test_what_was_told_and_cannot_be_read_is_an_error_and_no_default(
+    state: StateDirectory, content: str
+) -> None:
+    state.save_placement(SPEC, PLACEMENT)
+    file = state.path / "cluster.yaml"
+    file.write_text(content, encoding="utf-8")
+    for read in (state.settings, state.settings_told, lambda: state.save_nodes(2)):
+        with pytest.raises(ClusterError, match=r"cluster\.yaml cannot be read") as refused:
+            read()
+        assert "remove that file" in refused.value.hint
+    # Nothing was written back.
+    assert file.read_text(encoding="utf-8") == content
+    assert state.engine() is None
+
+
+def test_where_nothing_was_told_there_are_defaults(state: StateDirectory) -> None:
+    assert (state.settings(), state.settings_told()) == (Settings(), None)
+    state.save_placement(SPEC, PLACEMENT)
+    file = state.path / "cluster.yaml"
+    file.write_text("name: demo\nnodes: 1\n", encoding="utf-8")
+    assert (state.settings(), state.settings_told()) == (Settings(), None)
+
+
+class Engine:
+    """One of several engines, which has nothing."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+
+    async def identity(self) -> str:
+        return self._identity
+
+    async def observe(self, _: str) -> Observed:
+        return Observed()
+
+    async def remove_container(self, name: str) -> None:
+        """Has none."""
+
+    remove_volume = remove_container
+
+
+async def test_the_state_of_a_cluster_on_another_engine_is_left_alone(state: StateDirectory) -> None:
+    here, elsewhere = Engine("HERE"), Engine("ELSEWHERE")
+    state.save_placement(SPEC, PLACEMENT, Home("ELSEWHERE", "build.example"))
+    state.save_nodes(3)
+    before = {path: path.read_bytes() for path in state.path.rglob("*") if path.is_file()}
+    request = bringup.UpRequest(SPEC)
+    for act in (
+        lambda: bringup.down(here, "demo", Notes()),  # type: ignore[arg-type]
+        lambda: bringup.up(here, request, Notes()),  # type: ignore[arg-type]
+        lambda: bringup.add_node(here, "demo", Notes()),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(
+            ClusterError, match=r"another engine .*ELSEWHERE.*build\.example.*HERE"
+        ) as refused:
+            await act()
+        for words in ("DOCKER_HOST", str(state.path), "`engine`"):
+            assert words in refused.value.hint
+    assert {path: path.read_bytes() for path in state.path.rglob("*") if path.is_file()} == before
+    assert not await lives_here(here, state)  # type: ignore[arg-type]
+    assert await lives_here(elsewhere, state)  # type: ignore[arg-type]
+    assert await bringup.down(elsewhere, "demo", Notes())  # type: ignore[arg-type]
+    assert not state.path.exists()
+
+
+async def test_a_state_that_names_no_engine_is_taken_as_it_is(state: StateDirectory) -> None:
+    state.save_placement(SPEC, PLACEMENT)
+    engine = Engine("HERE")
+    assert await lives_here(engine, state)  # type: ignore[arg-type]
+    assert await require_home(engine, state) == Home("HERE", "127.0.0.1")  # type: ignore[arg-type]
+    assert await bringup.down(engine, "demo", Notes())  # type: ignore[arg-type]
 
 
 def test_material_is_kept_and_private(state: StateDirectory) -> None:
