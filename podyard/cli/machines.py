@@ -41,11 +41,11 @@ def _verb(name: str, *, node: bool) -> click.Command:
             verbs = Verbs(engine, scope.name)
             found = await verbs.find(target, NODES if node else COMPONENTS)
             await adopting.adopt(engine, scope.name)
+            settings = StateDirectory(scope.name).settings()
             before = await verbs.heartbeat(found.name) if wait and not breaks else ""
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
                 await method(verbs, found.name)
-            settings = StateDirectory(scope.name).settings()
             hint = expectation(
                 name, node=node, grace_s=settings.node_grace_s, toleration_s=settings.toleration_s
             )

@@ -122,8 +122,12 @@ class StateDirectory:
     def settings_told(self) -> Settings | None:
         """As `settings`, and None where nothing was told."""
         content = self._content()
+        if "settings" not in content:
+            return None
+        if not isinstance(content["settings"], dict):
+            raise self._unreadable("its settings are no mapping")
         try:
-            return Settings.from_plain(content["settings"]) if "settings" in content else None
+            return Settings.from_plain(content["settings"])
         except (TypeError, ValueError, AttributeError) as error:
             raise self._unreadable(error) from error
 
