@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
-from podyard.api import quantity
+from podyard.api import codec, quantity
 from podyard.api.node_labels import DEFAULT_LABELS
 from podyard.api.types import Lease, Node, NodeCondition, Taint, core_v1
 
@@ -27,6 +27,8 @@ MAX_PODS = 110
 _MAX_IMAGES = 50
 # Upstream: evictionHard memory.available, kept back from allocatable.
 _RESERVED_MEMORY_BYTES = 100 * 1024 * 1024
+# Of the status; of its resources only those that the machine has.
+_OWN_FIELDS = ("conditions", "addresses", "daemonEndpoints", "nodeInfo", "images")
 _ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -129,13 +131,16 @@ def node_status(
     port: int,
     now_s: float,
 ) -> core_v1.NodeStatus:
-    """The status that the node should have.
+    """The status that the node should have: what others have written of it stays.
 
     Args:
         node: with its present status, whose transition times are kept.
         port: of the kubelet's server.
     """
     status = core_v1.NodeStatus()
+    status.CopyFrom(node.status)
+    for name in _OWN_FIELDS:
+        status.ClearField(name)
     _set_resources(status, machine)
     status.conditions.extend(_conditions(node, runtime, now_s))
     status.addresses.add(type="InternalIP", address=address)
@@ -153,6 +158,10 @@ def node_status(
 
 
 def _set_resources(status: core_v1.NodeStatus, machine: Machine) -> None:
+    """Sets what the machine has; of what others say that it has too, pods may have all.
+
+    Source: pkg/kubelet/nodestatus MachineInfo.
+    """
     kib = quantity.BINARY_SI
     capacity = {
         "cpu": quantity.from_value(machine.cpus),
@@ -162,9 +171,12 @@ def _set_resources(status: core_v1.NodeStatus, machine: Machine) -> None:
     }
     for name, amount in capacity.items():
         status.capacity[name].CopyFrom(quantity.message(amount))
-        if name == "memory":
-            amount = quantity.from_value(max(machine.memory_bytes - _RESERVED_MEMORY_BYTES, 0), kib)
-        status.allocatable[name].CopyFrom(quantity.message(amount))
+    for name in set(status.allocatable) - set(status.capacity):
+        del status.allocatable[name]
+    for name in status.capacity:
+        status.allocatable[name].CopyFrom(status.capacity[name])
+    usable = max(machine.memory_bytes - _RESERVED_MEMORY_BYTES, 0)
+    status.allocatable["memory"].CopyFrom(quantity.message(quantity.from_value(usable, kib)))
 
 
 def _conditions(node: Node, runtime: RuntimeStatus, now_s: float) -> list[NodeCondition]:
@@ -205,12 +217,14 @@ def _conditions(node: Node, runtime: RuntimeStatus, now_s: float) -> list[NodeCo
 def same_but_heartbeat(one: core_v1.NodeStatus, other: core_v1.NodeStatus) -> bool:
     """Whether two statuses say the same, whenever they were taken."""
 
-    def bare(status: core_v1.NodeStatus) -> bytes:
-        copy = core_v1.NodeStatus()
-        copy.CopyFrom(status)
-        for condition in copy.conditions:
-            condition.ClearField("lastHeartbeatTime")
-        return copy.SerializeToString(deterministic=True)
+    def bare(status: core_v1.NodeStatus) -> dict[str, Any]:
+        # As JSON says it: a patch leaves no trace of which empty fields were set, and may order conditions.
+        said = codec.to_dict(status)
+        said["conditions"] = {
+            entry["type"]: {key: value for key, value in entry.items() if key != "lastHeartbeatTime"}
+            for entry in said.get("conditions", ())
+        }
+        return said
 
     return bare(one) == bare(other)
 

@@ -19,13 +19,14 @@ from kubelet.node import (
 from kubelet.podbuild import HostFacts
 from kubelet.runtime.base import Runtime, RuntimeFailure, RuntimeStatus
 from kubelet.shell import Kubelet
+from kubelet.statuses import status_patch
 from podyard.api import errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Lease, Node, Taint, copy_of
+from podyard.api.types import Lease, Node, Taint
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.base.run import Background
-from podyard.client.client import Client
+from podyard.client.client import STRATEGIC_PATCH, Client
 from podyard.client.informer import Informer
 from podyard.client.recorder import Recorder
 
@@ -187,11 +188,14 @@ class NodeAgent:
         due = now_s - self._reported_at_s >= STATUS_REPORT_S
         if not due and same_but_heartbeat(status, node.status):
             return node
-        wanted = copy_of(node)
-        wanted.status.CopyFrom(status)
-        # Others write labels and taints of the node all the time: no particular revision is meant.
-        wanted.metadata.resourceVersion = ""
-        updated = await self._client.update(wanted, subresource="status")
+        # Others write to the node all the time, its status too: only what differs is sent.
+        updated = await self._client.patch(
+            Node,
+            node.metadata.name,
+            body={"metadata": {"uid": node.metadata.uid}, "status": status_patch(node.status, status) or {}},
+            patch_type=STRATEGIC_PATCH,
+            subresource="status",
+        )
         self._reported_at_s = now_s
         return updated
 

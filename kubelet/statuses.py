@@ -1,4 +1,4 @@
-"""Pod statuses on their way to the API server: only differences, only when there are any.
+"""Statuses on their way to the API server: only differences, only when there are any.
 
 What is compared is the last status that the server is known to have: the pod as seen through the
 watch, or what this process wrote since.
@@ -12,7 +12,7 @@ from typing import Any
 
 from podyard.api import codec, errors
 from podyard.api.errors import ApiError
-from podyard.api.types import Pod, PodStatus
+from podyard.api.types import Message, Pod, PodStatus
 from podyard.base import clock, ids, log
 from podyard.base.backoff import Backoff
 from podyard.client.client import STRATEGIC_PATCH, Client
@@ -22,10 +22,11 @@ _WRITES_AT_ONCE = 16
 _BACKOFF = Backoff(base_s=0.5, cap_s=10.0)
 
 
-def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any] | None:
-    """A strategic merge patch of the status; None when nothing differs.
+def status_patch(old: Message, new: Message) -> dict[str, Any] | None:
+    """A strategic merge patch of a pod's or node's status; None when nothing differs.
 
-    Conditions merge by type, so those of other writers stay. Everything else is the kubelet's.
+    Conditions merge by type and resources by name, so those of other writers stay. Of all else that
+    differs the kubelet is the writer.
     """
     before, after = codec.to_dict(old), codec.to_dict(new)
     patch: dict[str, Any] = {}
@@ -39,9 +40,11 @@ def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any] | None:
                 for entry in after[name]
                 if known.get(entry["type"]) != entry
             ]
-        elif name in ("podIPs", "hostIPs"):
-            # These lists merge by address: replace them as a whole.
+        elif name in ("podIPs", "hostIPs", "addresses"):
+            # These lists merge by their keys: replace them as a whole.
             patch[name] = [{"$patch": "replace"}, *after.get(name, [])]
+        elif name in ("capacity", "allocatable"):
+            patch[name] = _differences(before.get(name, {}), after.get(name, {}))
         else:
             patch[name] = after.get(name)
     if patch.get("conditions") == []:
@@ -52,6 +55,10 @@ def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any] | None:
 def _condition_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Makes a condition what it should be: fields that it has no more are taken away."""
     return {**dict.fromkeys(old.keys() - new.keys()), **new}
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
 class StatusWriter:

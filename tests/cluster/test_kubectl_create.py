@@ -322,8 +322,11 @@ def test_run_with_a_person_in_front(kubectl: Kubectl) -> None:
     done = kubectl.call("run", "asked", *command, *script, input=b"hello\n")
     assert (done.stdout.decode().splitlines()[0], done.returncode) == ("got hello", 6), done
     kubectl.run("wait", "--for=delete", "pod/asked", "--timeout=30s")
-    said = kubectl.run("run", "said", "--image=busybox", "--restart=Never", "--attach", "--", "echo", "hi")
-    assert "hi\n" in said
+    # Who attaches hears what comes from then on.
+    loud = ("--attach", "--command", "--", "sh", "-c", "while sleep 0.1; do echo hi; done")
+    with kubectl.watching("run", "loud", "--image=busybox", "--restart=Never", *loud) as attached:
+        attached.line_with("hi", timeout_s=60)
+    kubectl.run("delete", "pod", "loud", "--now")
 
 
 def test_expose_takes_ports_and_selectors_over(kubectl: Kubectl) -> None:

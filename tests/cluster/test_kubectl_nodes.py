@@ -60,10 +60,13 @@ def test_taint(kubectl: Kubectl, node: str) -> None:
 
 
 def test_a_nodes_capacity_by_a_patch_of_its_status(kubectl: Kubectl, node: str) -> None:
-    """As the documentation of extended resources does it."""
+    """As the documentation of extended resources does it: the kubelet keeps it, and gives it to pods."""
     merge = ("patch", "node", node, "--subresource=status", "--type=merge", "-p")
     kubectl.run(*merge, '{"status":{"capacity":{"example.com/dongle":"4"}}}')
+    given = r"--for=jsonpath={.status.allocatable.example\.com/dongle}=4"
+    kubectl.run("wait", given, f"node/{node}", "--timeout=60s")
     assert kubectl.path(f"node/{node}", r".status.capacity.example\.com/dongle") == "4"
+    assert kubectl.path(f"node/{node}", ".status.capacity.pods") == "110"
     kubectl.run(*merge, '{"status":{"capacity":{"example.com/dongle":null}}}')
 
 

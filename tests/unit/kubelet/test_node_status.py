@@ -6,6 +6,7 @@ import pytest
 
 from kubelet.node import Machine, labels_to_mend, new_node, node_lease, node_status, same_but_heartbeat
 from kubelet.runtime.base import ImageInfo, RuntimeStatus
+from kubelet.statuses import status_patch
 from podyard.api.types import Node, Taint
 
 MACHINE = Machine(4, 8 << 30, 100 << 30, "machine", "system", "boot", "6.1", "Debian", "amd64")
@@ -94,6 +95,11 @@ def test_times_move_with_changes_and_heartbeats_always():
     assert condition(later, "Ready").lastTransitionTime.seconds == 100
     assert condition(later, "Ready").lastHeartbeatTime.seconds == 200
     assert same_but_heartbeat(first, later)
+    # As the server answers a patch: conditions in another order, no empty text.
+    shuffled = node(first).status
+    shuffled.conditions.sort(key=lambda entry: entry.type)
+    shuffled.nodeInfo.kubeProxyVersion = ""
+    assert same_but_heartbeat(shuffled, later)
     down = status_of(node(later), NO_NETWORK, now_s=300.0)
     assert condition(down, "Ready").lastTransitionTime.seconds == 300
     assert condition(down, "MemoryPressure").lastTransitionTime.seconds == 100
@@ -104,6 +110,39 @@ def test_conditions_of_others_stay():
     known = node(status_of(node()))
     known.status.conditions.add(type="NetworkUnavailable", status="False", reason="RouteCreated")
     assert condition(status_of(known), "NetworkUnavailable").reason == "RouteCreated"
+
+
+def test_what_others_say_of_a_node_stays():
+    known = node(status_of(node()))
+    known.status.capacity["example.com/dongle"].string = "4"
+    known.status.allocatable["example.com/gone"].string = "1"
+    known.status.capacity["cpu"].string = "1"
+    known.status.volumesInUse.append("kubernetes.io/csi/a")
+    status = status_of(known)
+    # Upstream: pods may have all of it, and nothing of what nobody has.
+    assert status.capacity["example.com/dongle"].string == "4"
+    assert status.allocatable["example.com/dongle"].string == "4"
+    assert "example.com/gone" not in status.allocatable
+    assert status.capacity["cpu"].string == "4"
+    assert list(status.volumesInUse) == ["kubernetes.io/csi/a"]
+
+
+def test_what_is_sent_is_what_differs():
+    before = status_of(node(), now_s=100.0)
+    assert status_patch(before, before) is None
+    known = node(before)
+    known.status.capacity["example.com/dongle"].string = "4"
+    known.status.allocatable["example.com/gone"].string = "1"
+    known.status.conditions.add(type="NetworkUnavailable", status="False")
+    later = status_of(known, now_s=200.0)
+    patch = status_patch(known.status, later)
+    assert patch["allocatable"] == {"example.com/dongle": "4", "example.com/gone": None}
+    heard = {entry["type"] for entry in patch["conditions"]}
+    assert heard == {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
+    assert set(patch) == {"allocatable", "conditions"}
+    del later.addresses[0]
+    (first, host) = status_patch(known.status, later)["addresses"]
+    assert (first, host["type"]) == ({"$patch": "replace"}, "Hostname")
 
 
 def test_the_largest_images_are_listed():
