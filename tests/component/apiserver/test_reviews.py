@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from apiserver.auth.authz import Attributes, Decision, Rules
 from apiserver.auth.user import UserInfo
@@ -65,9 +67,15 @@ async def refused(work: Any) -> errors.ApiError:
     raise AssertionError("it was not refused")
 
 
-async def test_who_asks(ask: Any) -> None:
+async def test_who_asks(ask: Any, certificates: Certificates) -> None:
     user = (await ask("SelfSubjectReview"))["status"]["userInfo"]
-    assert user == {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
+    pem = certificates.of("client")[0].read_bytes()
+    fingerprint = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+    assert user == {
+        "username": "kubernetes-admin",
+        "groups": ["system:masters", "system:authenticated"],
+        "extra": {"authentication.kubernetes.io/credential-id": [f"X509SHA256={fingerprint}"]},
+    }
 
 
 async def test_what_one_may(ask: Any) -> None:
