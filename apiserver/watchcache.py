@@ -129,8 +129,10 @@ class WatchCache:
         while True:
             try:
                 # History that was compacted away in the midst of catching up is not worth another try.
-                if failures or self._ready.is_set() or not await self._list_past():
+                if failures or self._ready.is_set():
                     await self._list_all()
+                else:
+                    await self._list_past()
                 failures = 0
                 await self._follow()
             except Expired as error:
@@ -352,25 +354,34 @@ class WatchCache:
             await clock.real_sleep(_PROGRESS_PERIOD_S)
             await self._ask_progress()
 
-    async def _list_past(self) -> bool:
+    async def _list_past(self) -> None:
         """Loads the state of some time ago, whose changes until now the watch then brings.
 
-        Returns:
-            False when there is nothing to gain: no such history is left.
+        Raises:
+            Expired: it was compacted away in the meantime.
         """
         now = await self._store.current_revision()
         past = max(now - self._history_revisions, 1)
         try:
             items, past = await self._items(past)
         except Expired as error:
-            if not error.compact_revision:
-                return False
-            items, past = await self._items(error.compact_revision)
+            # etcd does not say where history begins.
+            items, past = await self._items(error.compact_revision or await self._oldest(past, now))
         self._load(items)
         self._rings.clear(past)
         self._revision, self._ready_at = 0, now
         self._reach(past)
-        return True
+
+    async def _oldest(self, gone: int, kept: int) -> int:
+        """The first revision that the store still knows, between one that is gone and one that is kept."""
+        while kept - gone > 1:
+            middle = (gone + kept) // 2
+            try:
+                await self._store.get(self._root, revision=middle)
+                kept = middle
+            except Expired:
+                gone = middle
+        return kept
 
     async def _items(self, revision: int) -> tuple[list[Stored], int]:
         """Everything as of a revision (0: now), and which that was."""

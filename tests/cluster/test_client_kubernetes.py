@@ -126,13 +126,17 @@ def test_what_is_not_served_is_absent(apis: list[Any], kinds: dict[Resource, Kin
                 assert refused.value.status == 404, name
 
 
-def replace(kind: Kind, name: str, namespace: str) -> Any:
-    """What was read goes back in the client's words; again where a controller was faster."""
+def replace(kind: Kind, name: str, namespace: str) -> tuple[Any, Any]:
+    """What was read goes back in the client's words; again where a controller was faster.
+
+    Returns:
+        What was sent, what was answered.
+    """
     while True:
         found = kind.call("read", namespace, name=name)
         found.metadata.labels["replaced"] = "0"
         try:
-            return kind.call("replace", namespace, name=name, body=found, field_validation="Strict")
+            return found, kind.call("replace", namespace, name=name, body=found, field_validation="Strict")
         except client.ApiException as error:
             if error.status != 409:
                 raise
@@ -147,11 +151,11 @@ def test_life_of_an_object(row: Resource, kinds: dict[Resource, Kind], place: st
     assert (read.kind, read.api_version, read.metadata.uid) == (row.kind, row.api_version, uid)
     if "status" in row.subresources:
         assert kind.call("read", place, "_status", name=name).metadata.uid == uid
-    replaced = replace(kind, name, place)
+    sent, replaced = replace(kind, name, place)
     assert replaced.metadata.labels["replaced"] == "0"
     if hasattr(read, "spec"):
         # The client has written all that it read.
-        assert replaced.spec == read.spec
+        assert replaced.spec == sent.spec
     for content_type, body in PATCHES.items():
         patched = kind.call("patch", place, name=name, body=body, _content_type=content_type)
     labels = {key: patched.metadata.labels.get(key) for key in ("replaced", "json", "merge", "strategic")}

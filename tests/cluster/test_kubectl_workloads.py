@@ -205,6 +205,14 @@ def test_delete_pods_with_and_without_grace(kubectl: Kubectl) -> None:
     assert kubectl.run("get", "pods", "-l", "app in (grace,now,force,later)") == ""
 
 
+def followed_alone(kubectl: Kubectl) -> int:
+    """How many watches follow one ConfigMap each."""
+    lines = kubectl.run("get", "--raw", "/metrics").splitlines()
+    wanted = ("apiserver_longrunning_requests{", 'resource="configmaps"', 'scope="resource"')
+    counts = [line.rpartition(" ")[2] for line in lines if all(part in line for part in wanted)]
+    return round(sum(map(float, counts)))
+
+
 def test_wait_for_everything_that_can_be_waited_for(kubectl: Kubectl, paper: str) -> None:
     assert kubectl.run("wait", "--for=condition=Available", paper, "--timeout=30s") == (
         "deployment.apps/paper condition met\n"
@@ -221,6 +229,9 @@ def test_wait_for_everything_that_can_be_waited_for(kubectl: Kubectl, paper: str
     with kubectl.watching("wait", "--for=create", "configmap/coming", "--timeout=60s") as waiting:
         kubectl.run("create", "configmap", "coming")
         waiting.line_with("configmap/coming condition met")
+    before = followed_alone(kubectl)
     with kubectl.watching("wait", "--for=delete", "configmap/coming", "--timeout=60s") as waiting:
+        # Of what is gone before it looks, kubectl says nothing.
+        kubectl.cluster.eventually(lambda: followed_alone(kubectl) > before, "kubectl waits")
         kubectl.run("delete", "configmap", "coming")
         waiting.line_with("configmap/coming condition met")
