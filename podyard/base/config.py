@@ -70,7 +70,7 @@ def load(
         if text is not None:
             values[field.name] = yaml.safe_load(text)
     values.update({name: value for name, value in (flags or {}).items() if value is not None})
-    return typing.cast("C", _build(cls, values, str(file or "configuration")))
+    return build(cls, values, str(file or "configuration"))
 
 
 def build(cls: type[C], values: Mapping[str, Any], where: str) -> C:

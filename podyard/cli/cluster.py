@@ -109,7 +109,8 @@ def status(scope: Scope) -> None:
     """
 
     async def gather(engine: Engine) -> _Status:
-        await require_home(engine, StateDirectory(scope.name))
+        state = StateDirectory(scope.name)
+        await require_home(engine, state)
         await adopting.adopt(engine, scope.name)
         observed = await engine.observe(scope.name)
         if not observed.containers:
@@ -123,7 +124,6 @@ def status(scope: Scope) -> None:
             )
         )
         rows = [_Row(one, ready_word(one, ready.get(one.name, ""))) for one in found if one is not None]
-        state = StateDirectory(scope.name)
         placement = state.placement()
         return _Status(rows, placement.ports if placement else {}, state.settings().publish)
 

@@ -13,11 +13,12 @@ from podyard.cluster import publishing
 from podyard.cluster.compose import DEFAULT_PLACEMENT, placement_of, render
 from podyard.cluster.composefiles import write_files
 from podyard.cluster.settings import Settings
-from podyard.cluster.spec import ClusterSpec
+from podyard.cluster.spec import DEFAULT_NODES, ClusterSpec
 
-_NODES = 2
 _nodes = click.option(
-    "--nodes", type=click.IntRange(min=0), help=f"How many nodes; default: as the file says, else {_NODES}."
+    "--nodes",
+    type=click.IntRange(min=0),
+    help=f"How many nodes; default: as the file says, else {DEFAULT_NODES}.",
 )
 _subnet = click.option(
     "--subnet", default=DEFAULT_PLACEMENT.subnet, show_default=True, help="The cluster's network, a /22."
@@ -43,7 +44,7 @@ def compose(scope: Scope, config: str | None, nodes: int | None, subnet: str) ->
     file = None if config is None else wish.read_file(config)
     name = wish.named_by(scope, file, str(config))
     if nodes is None:
-        nodes = file.nodes if file is not None and file.nodes is not None else _NODES
+        nodes = file.nodes if file is not None and file.nodes is not None else DEFAULT_NODES
     spec = wish.settled(Settings(), file).applied(ClusterSpec(name=name, nodes=nodes))
     publishing.require_nodes(spec.publish, nodes)
     click.echo(render(spec, placement_of(spec, subnet)), nl=False)
@@ -57,6 +58,6 @@ def compose(scope: Scope, config: str | None, nodes: int | None, subnet: str) ->
 def compose_files(scope: Scope, nodes: int | None, subnet: str, settings: str) -> None:
     """Write the files of a compose cluster's containers into their volumes; runs inside one of them."""
     told = Settings.from_plain(json.loads(settings))
-    spec = told.applied(ClusterSpec(name=scope.name, nodes=_NODES if nodes is None else nodes))
+    spec = told.applied(ClusterSpec(name=scope.name, nodes=DEFAULT_NODES if nodes is None else nodes))
     for name in write_files(spec, placement_of(spec, subnet), now_s=clock.real_now_s()):
         click.echo(name)

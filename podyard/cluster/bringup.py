@@ -45,6 +45,7 @@ from podyard.cluster.rest import RestProbe, Unreachable
 from podyard.cluster.roles import Container, containers, registry
 from podyard.cluster.settings import Settings, registered_differently
 from podyard.cluster.spec import (
+    DEFAULT_NODES,
     REGISTRY_NAME,
     REGISTRY_PORT,
     ClusterSpec,
@@ -57,7 +58,6 @@ from podyard.cluster.state import Busy, StateDirectory, locked
 
 T = TypeVar("T")
 
-DEFAULT_NODES = 2
 READY_DEADLINE_S = 120.0
 _SIDE_BY_SIDE = 2
 _REGISTRY_DEADLINE_S = 60.0

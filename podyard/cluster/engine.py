@@ -78,6 +78,7 @@ class Engine:
         self.host = host
         self._client = client
         self._api = client.api
+        self._identity = ""
 
     @classmethod
     async def connect(cls) -> Engine:
@@ -134,9 +135,11 @@ class Engine:
         )
 
     async def identity(self) -> str:
-        """What tells this engine from every other: its own id, else where it is."""
-        info = await self._call(self._api.info)
-        return str(info.get("ID") or f"engine at {self.host}")
+        """What tells this engine from every other: its own id, else where it is. Asked for once."""
+        if not self._identity:
+            info = await self._call(self._api.info)
+            self._identity = str(info.get("ID") or f"engine at {self.host}")
+        return self._identity
 
     async def clusters(self) -> dict[str, list[ObservedContainer]]:
         """Containers of every cluster on this engine, by cluster name."""

@@ -9,7 +9,7 @@ import ipaddress
 import re
 import socket
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -82,15 +82,14 @@ def choose_ports(
     chosen: dict[str, HostPorts] = {}
     promised = {each.port.outside for each in spec.publish}
     used = {port for ports in kept.values() for _, port in ports.pairs()} | promised | lost
-    is_free = port_is_free if host == LOOPBACK else _as_far_as_known
     for name in spec.names(Role.APISERVER):
         ports = kept.get(name)
         if ports is not None and name not in busy_is_ours:
             numbers = {port for _, port in ports.pairs()}
-            if numbers & (promised | lost) or not all(is_free(port) for port in numbers):
+            if numbers & (promised | lost) or not all(_may_be_free(port, host) for port in numbers):
                 ports = None
         if ports is None:
-            rest, grpc, grpc_token = (_next_port(used, name, is_free) for _ in range(3))
+            rest, grpc, grpc_token = (_next_port(used, name, host) for _ in range(3))
             ports = HostPorts(rest, grpc, grpc_token)
         chosen[name] = replace(ports, host=host)
     return chosen
@@ -107,28 +106,28 @@ def registry_port(kept: int, *, taken: Set[int], host: str = LOOPBACK, lost: Set
     """
     if kept and kept not in lost:
         return kept
-    is_free = port_is_free if host == LOOPBACK else _as_far_as_known
-    return free_port(taken | lost, beginning=REGISTRY_NAME, is_free=is_free)
+    return free_port(taken | lost, beginning=REGISTRY_NAME, host=host)
 
 
-def _next_port(used: set[int], name: str, is_free: Callable[[int], bool]) -> int:
-    port = free_port(used, beginning=name, is_free=is_free)
+def _next_port(used: set[int], name: str, host: str) -> int:
+    port = free_port(used, beginning=name, host=host)
     used.add(port)
     return port
 
 
-def _as_far_as_known(_: int) -> bool:
-    return True
+def _may_be_free(port: int, host: str) -> bool:
+    """Of another machine's ports nothing is known here."""
+    return host != LOOPBACK or port_is_free(port)
 
 
-def free_port(avoid: Container[int], *, beginning: str, is_free: Callable[[int], bool] | None = None) -> int:
-    """A port on which nothing listens.
+def free_port(avoid: Container[int], *, beginning: str, host: str = LOOPBACK) -> int:
+    """A port on which nothing listens, as far as may be seen from here.
 
     Args:
         avoid: not these, which may be promised already.
-        is_free: asks; None for 127.0.0.1.
         beginning: a name that says where to begin to look, so that two clusters that come up at the same
             moment seldom look at the same ports.
+        host: where the engine's ports are.
 
     Raises:
         ClusterError: there is none.
@@ -136,7 +135,7 @@ def free_port(avoid: Container[int], *, beginning: str, is_free: Callable[[int],
     count = _LAST_PORT - _FIRST_PORT + 1
     first = 0 if beginning == FIRST_CHOICE else zlib.crc32(beginning.encode()) % count
     for port in (_FIRST_PORT + (first + index) % count for index in range(count)):
-        if port not in avoid and (is_free or port_is_free)(port):
+        if port not in avoid and _may_be_free(port, host):
             return port
     raise ClusterError(
         f"every port of 127.0.0.1 from {_FIRST_PORT} to {_LAST_PORT} is taken",

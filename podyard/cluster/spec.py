@@ -32,6 +32,7 @@ ETCD_METRICS_PORT = 2381
 REGISTRY_PORT = 5000
 
 DEFAULT_NAME = "podyard"
+DEFAULT_NODES = 2
 REGISTRY_NAME = "podyard-registry"
 IMAGE = f"podyard:{VERSION}"
 BASE_IMAGE = "debian:trixie-slim"
@@ -161,7 +162,7 @@ class ClusterSpec:
     """
 
     name: str = DEFAULT_NAME
-    nodes: int = 2
+    nodes: int = DEFAULT_NODES
     etcd_members: int = 3
     apiservers: int = 1
     schedulers: int = 1
