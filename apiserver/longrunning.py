@@ -38,8 +38,8 @@ def watching(row: Resource | None, scope: str) -> Iterator[None]:
         gauge.dec()
 
 
-def scope_of(namespace: str, field_selector: str) -> str:
+def scope_of(namespace: str, name: str) -> str:
     """Upstream's word for how much a watch asks for. Source: metrics.CleanScope."""
-    if "metadata.name=" in field_selector:
+    if name:
         return "resource"
     return "namespace" if namespace else "cluster"

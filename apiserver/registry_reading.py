@@ -138,7 +138,8 @@ class Reader:
         check_list_options(options, watch=True)
         selection = selection_of(row, namespace, options)
         parse_revision(options.resourceVersion)
-        return self._watch(row, scope_of(namespace, options.fieldSelector), selection, options)
+        scope = scope_of(namespace, selection.name if selection else "")
+        return self._watch(row, scope, selection, options)
 
     async def _watch(
         self, row: Resource, scope: str, selection: Selection | None, options: meta_v1.ListOptions

@@ -364,9 +364,9 @@ class WatchCache:
         past = max(now - self._history_revisions, 1)
         try:
             items, past = await self._items(past)
-        except Expired as error:
-            # etcd does not say where history begins.
-            items, past = await self._items(error.compact_revision or await self._oldest(past, now))
+        except Expired:
+            # Not every store says where history begins: etcd does not.
+            items, past = await self._items(await self._oldest(past, now))
         self._load(items)
         self._rings.clear(past)
         self._revision, self._ready_at = 0, now

@@ -40,6 +40,7 @@ def user_of_certificate(der: bytes) -> UserInfo | None:
     return UserInfo(names[0], (*groups, AUTHENTICATED), extra={CREDENTIAL_ID: (f"X509SHA256={fingerprint}",)})
 
 
+@lru_cache(maxsize=1024)
 def user_of_pem(pem: bytes) -> UserInfo | None:
     """The user of a PEM certificate, as gRPC's auth context holds it."""
     return user_of_certificate(ssl.PEM_cert_to_DER_cert(pem.decode()))
