@@ -54,7 +54,7 @@ from podyard.cluster.spec import (
     Role,
     container_name,
 )
-from podyard.cluster.state import Busy, StateDirectory, locked
+from podyard.cluster.state import Busy, StateDirectory, engine_locks, locked
 
 T = TypeVar("T")
 
@@ -284,7 +284,7 @@ async def _registry_turn(engine: Engine) -> AsyncIterator[None]:
             if found is not None and found.state == "running":
                 break
             try:
-                held.enter_context(locked(_REGISTRY_LOCK))
+                held.enter_context(locked(_REGISTRY_LOCK, folder=engine_locks()))
                 break
             except Busy:
                 if clock.real_monotonic_s() >= end_s:

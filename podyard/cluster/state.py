@@ -10,6 +10,7 @@ import base64
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -43,14 +44,22 @@ class Busy(ClusterError):
     """Another `podyard` process holds the lock."""
 
 
+def engine_locks() -> Path:
+    """Where locks are of what the engine has once for all clusters, wherever their states are kept."""
+    return Path(tempfile.gettempdir()) / f"podyard-{os.getuid()}"
+
+
 @contextmanager
-def locked(what: str) -> Iterator[None]:
+def locked(what: str, *, folder: Path | None = None) -> Iterator[None]:
     """Holds a lock of this user's `podyard` processes; the kernel frees it when the holder dies.
+
+    Args:
+        folder: where the lock is; None beside the state that it guards.
 
     Raises:
         Busy: another process holds it.
     """
-    locks = data_directory() / ".locks"
+    locks = folder or data_directory() / ".locks"
     locks.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(locks / what, "w", encoding="utf-8") as file:
         try:

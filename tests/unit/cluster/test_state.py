@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import multiprocessing
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,15 @@ from podyard.cluster.homes import lives_here, require_home
 from podyard.cluster.plan import Observed
 from podyard.cluster.settings import Settings
 from podyard.cluster.spec import ClusterSpec, HostPorts, Placement
-from podyard.cluster.state import Home, StateDirectory, data_directory, merged
+from podyard.cluster.state import (
+    Busy,
+    Home,
+    StateDirectory,
+    data_directory,
+    engine_locks,
+    locked,
+    merged,
+)
 from tests.unit.cluster.notes import Notes
 
 SPEC = ClusterSpec("demo", nodes=1, etcd_members=1)
@@ -268,3 +277,17 @@ def test_two_commands_do_not_change_one_cluster_at_once(state: StateDirectory) -
     other.join(10)
     with state.locked():
         pass
+
+
+def test_what_an_engine_has_once_is_locked_wherever_states_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "one"))
+    with locked("it", folder=engine_locks()):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "other"))
+        with pytest.raises(Busy), locked("it", folder=engine_locks()):
+            pass
+    with locked("it", folder=engine_locks()):
+        pass
+    assert engine_locks().stat().st_mode & 0o777 == 0o700
