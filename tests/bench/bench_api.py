@@ -28,6 +28,7 @@ from podyard.api.types import ListOptions, Pod, rpc
 from podyard.base.config import TlsFiles
 from podyard.client.client import Client, rpc_class
 from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from tests.bench.load import many
 from tests.component.apiserver.served import Certificates, make_certificates, serve
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -175,10 +176,10 @@ class Bench:
     async def run(self) -> None:
         caller = self._caller
         names = [new_name() for _ in range(1_000)]
-        await many(caller.create, [new_name() for _ in range(50)])
+        await many(caller.create, [new_name() for _ in range(50)], writers=WRITERS)
         await caller.delete_all()
-        await self.measure("create", len(names), lambda: many(caller.create, names))
-        await self.measure("get", len(names) * 2, lambda: many(caller.get, names * 2))
+        await self.measure("create", len(names), lambda: many(caller.create, names, writers=WRITERS))
+        await self.measure("get", len(names) * 2, lambda: many(caller.get, names * 2, writers=WRITERS))
         assert await caller.list() == len(names)
         await self.measure("list of 1,000", 20, lambda: repeat(caller.list, 20))
         await self.measure("patch", len(names), lambda: self._patches(names, 0))
@@ -189,7 +190,7 @@ class Bench:
         await caller.delete_all()
 
     async def _patches(self, names: list[str], value: int) -> None:
-        await many(lambda name: self._caller.patch(name, value), names)
+        await many(lambda name: self._caller.patch(name, value), names, writers=WRITERS)
 
     async def _fan_out(self, watchers: int, names: list[str], events: int) -> None:
         total = await self._caller.list()
@@ -216,19 +217,6 @@ class Bench:
             await self.measure(f"patches seen by {watchers} watchers, per event", events, work)
             for task in tasks:
                 task.cancel()
-
-
-async def many(work: Callable[[str], Awaitable[object]], names: list[str]) -> None:
-    """The work for each name, by a few writers at once."""
-    rest = iter(names)
-
-    async def writer() -> None:
-        for name in rest:
-            await work(name)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(WRITERS):
-            group.create_task(writer())
 
 
 async def repeat(work: Callable[[], Awaitable[object]], count: int) -> None:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY))
 
 from podyard.api.types import Pod  # noqa: E402
 from podyard.client.client import Client  # noqa: E402
-from tests.cluster.live import Live  # noqa: E402
+from tests.cluster.live import Live, aligned, process_name  # noqa: E402
 
 IDLE_S = 300.0
 WINDOW_S = 60.0
@@ -52,14 +52,6 @@ def role_of(live: Live, name: str) -> str:
     return name.removeprefix(f"{live.name}-").rpartition("-")[0]
 
 
-def process_name(line: str) -> str:
-    """A short name of a command line."""
-    words = line.split()
-    if len(words) > 3 and words[1].endswith("/podyard"):
-        return "init" if words[2] == "init" else words[3]
-    return Path(words[0]).name
-
-
 def sample(live: Live, name: str) -> dict[tuple[int, str], tuple[float, float]]:
     """(pid, process) -> (PSS in MB, CPU seconds so far)."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -72,11 +64,9 @@ def sample(live: Live, name: str) -> dict[tuple[int, str], tuple[float, float]]:
 
 
 def table(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    texts = [header, *(tuple(str(cell) for cell in row) for row in rows)]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
     print(f"\n{title}")
-    for row in texts:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned([header, *rows]):
+        print(f"  {line}")
 
 
 def measure_up(live: Live) -> float:

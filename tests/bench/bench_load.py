@@ -63,11 +63,11 @@ async def measure(live: Live, pods: int, nodes: int) -> None:
         for bound in (False, True):
             for name, wire in ways.items():
                 if bound:
-                    seconds = await load.timed(load.many(wire.make_node, nodes))
+                    seconds = await load.timed(load.many(wire.make_node, range(nodes)))
                     rows.append((name, f"{nodes} nodes, three writes each", f"{nodes / seconds:.0f}/s"))
                 rows += await _pods(live, name, wire, pods, bound=bound)
                 if bound:
-                    await load.many(wire.delete_node, nodes)
+                    await load.many(wire.delete_node, range(nodes))
     table(f"{pods} pods, {load.WRITERS} writers, one watcher", ("", "work", "figure"), rows)
 
 

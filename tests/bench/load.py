@@ -11,13 +11,15 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
 from podyard.api import codec
 from podyard.api.types import Namespace, Node, Pod, ServiceAccount
 from podyard.client.client import Client
+
+T = TypeVar("T")
 
 WRITERS = 32
 NAMESPACE = "load"
@@ -195,16 +197,16 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-async def many(work: Callable[[int], Awaitable[None]], count: int) -> None:
-    """The work for 0 to count - 1, by WRITERS at once."""
-    rest = iter(range(count))
+async def many(work: Callable[[T], Awaitable[object]], items: Iterable[T], *, writers: int = WRITERS) -> None:
+    """The work for each item, by a few writers at once."""
+    rest = iter(items)
 
     async def writer() -> None:
-        for number in rest:
-            await work(number)
+        for item in rest:
+            await work(item)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(WRITERS):
+        for _ in range(writers):
             group.create_task(writer())
 
 
@@ -246,7 +248,7 @@ async def run_pods(wire: Wire, pods: int, *, bound: bool, before_delete: Callabl
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         begun_s = time.perf_counter()
         group.create_task(watch())
-        group.create_task(many(make, pods))
+        group.create_task(many(make, range(pods)))
     result.wall_s = time.perf_counter() - begun_s
     result.reached_s = [reached[name] - started[name] for name in started]
     before_delete()

@@ -10,6 +10,12 @@ from typing import Any
 from podyard.api import resources
 from podyard.api.resources import Resource
 
+# A watch that begins with what is there, and says where that ends.
+INITIAL_EVENTS: dict[str, Any] = {
+    "allow_watch_bookmarks": True,
+    "send_initial_events": True,
+    "resource_version_match": "NotOlderThan",
+}
 _LIST = re.compile(r"list_(?:namespaced_)?(.+?)(?:_for_all_namespaces)?")
 
 

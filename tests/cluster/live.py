@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +161,21 @@ class Live:
             yield
         finally:
             docker("start", self.container(short))
+
+
+def process_name(line: str) -> str:
+    """A short name of a command line: `kubelet`, `containerd-shim`."""
+    words = line.split()
+    if len(words) > 3 and words[1].endswith("/podyard"):
+        return "init" if words[2] == "init" else words[3]
+    return Path(words[0]).name
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of columns, each as wide as its widest cell."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
 
 
 def docker(*arguments: str, code: int | None = 0, timeout_s: float = 90) -> str:

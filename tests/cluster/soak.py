@@ -8,12 +8,11 @@ pods were gone again.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.cluster.live import Live, leftovers
+from tests.cluster.live import Live, aligned, leftovers, process_name
 
 # What a process may grow by after it has warmed up, whatever the length of the run.
 MEMORY_SHARE = 0.05
@@ -72,14 +71,6 @@ class Look:
     left: tuple[str, ...]
 
 
-def command_name(line: str) -> str:
-    """A process's short name: `kubelet`, `containerd-shim`."""
-    words = line.split()
-    if len(words) > 3 and words[1].endswith("/podyard"):
-        return "init" if words[2] == "init" else words[3]
-    return words[0].rpartition("/")[2]
-
-
 def take(live: Live) -> Look:
     """Looks into every container of the cluster."""
     processes: dict[tuple[str, str, int], Process] = {}
@@ -88,7 +79,7 @@ def take(live: Live) -> Look:
     for container in live.containers():
         found, connections[container] = json.loads(live.in_container(container, _PYTHON, "-c", _LOOK))
         for pid, (line, *values) in found.items():
-            processes[container, command_name(line), int(pid)] = Process(*values)
+            processes[container, process_name(line), int(pid)] = Process(*values)
     for node in live.workers():
         left += [f"{node}: {line}" for line in leftovers(live, node)]
     lines = live.kubectl("get", "--raw", "/metrics").splitlines()
@@ -150,8 +141,7 @@ def table(looks: Sequence[Look]) -> str:
                 f"{before.threads} -> {after.threads}",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = aligned(rows)
     lines.append(f"watches {first.watches} -> {last.watches}")
     lines.append(f"connections {sum(first.connections.values())} -> {sum(last.connections.values())}")
-    return "\n".join(re.sub(r" +$", "", line) for line in lines)
+    return "\n".join(lines)

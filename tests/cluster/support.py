@@ -63,10 +63,11 @@ class Cluster:
         """`kubectl get ... -o json`, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
 
-    def apply(self, *objects: dict[str, Any]) -> str:
-        """`kubectl apply` of plain objects."""
+    def apply(self, *objects: dict[str, Any], namespace: str = "") -> str:
+        """`kubectl apply` of plain objects; into a namespace, where they name none themselves."""
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        return self.kubectl("apply", "-f", "-", input=body).stdout
+        place = ("-n", namespace) if namespace else ()
+        return self.kubectl("apply", *place, "-f", "-", input=body).stdout
 
     def container(self, part: str) -> Any:
         """A container of the cluster by its name behind the cluster's."""

@@ -148,9 +148,7 @@ async def test_a_watch_begins_with_what_is_there(core: client.CoreV1Api, place: 
         core.list_namespaced_config_map,
         place,
         label_selector="app=initial",
-        allow_watch_bookmarks=True,
-        send_initial_events=True,
-        resource_version_match="NotOlderThan",
+        **generated.INITIAL_EVENTS,
     )
     seen = []
     async with stream as events:

@@ -23,7 +23,7 @@ from podyard.api import resources
 from podyard.api.resources import Resource
 from tests.cluster import generated
 from tests.cluster.every_kind import example, makeable
-from tests.cluster.generated import Kind, listing
+from tests.cluster.generated import INITIAL_EVENTS, Kind, listing
 from tests.cluster.live import Live
 from tests.cluster.samples import pod, server
 from tests.cluster.scenario import deployment
@@ -304,9 +304,7 @@ def test_a_watch_begins_with_what_is_there(core: client.CoreV1Api, place: str) -
         core.list_namespaced_config_map,
         place,
         label_selector="app=initial",
-        allow_watch_bookmarks=True,
-        send_initial_events=True,
-        resource_version_match="NotOlderThan",
+        **INITIAL_EVENTS,
     ):
         seen.append(event)
         if event["type"] == "BOOKMARK":

@@ -163,19 +163,14 @@ def test_exec_on_a_terminal(kubectl: Kubectl, two: str) -> None:
 def test_attach_hears_and_speaks(kubectl: Kubectl, two: str) -> None:
     one = pods_of(kubectl)[0]
     quiet = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with kubectl.going("attach", "-i", one, "-c", "hears", **quiet) as attached:
-        assert attached.stdin is not None
-        assert attached.stdout is not None
-        attached.stdin.write(b"hello\n")
-        attached.stdin.flush()
-        assert attached.stdout.readline() == b"got hello\n"
     # The end of one who attached is not the end of the container's input.
-    with kubectl.going("attach", "-i", one, "-c", "hears", **quiet) as attached:
-        assert attached.stdin is not None
-        assert attached.stdout is not None
-        attached.stdin.write(b"again\n")
-        attached.stdin.flush()
-        assert attached.stdout.readline() == b"got again\n"
+    for word in (b"hello", b"again"):
+        with kubectl.going("attach", "-i", one, "-c", "hears", **quiet) as attached:
+            assert attached.stdin is not None
+            assert attached.stdout is not None
+            attached.stdin.write(word + b"\n")
+            attached.stdin.flush()
+            assert attached.stdout.readline() == b"got " + word + b"\n"
 
 
 def test_cp_both_ways(kubectl: Kubectl, two: str) -> None:

@@ -32,9 +32,7 @@ def restarts(cluster: Cluster, namespace: str, app: str) -> list[int]:
 def test_all_containers_killed_at_once(cluster: Cluster, live: Live, namespace: str) -> None:
     inside = ("-n", namespace)
     objects = [scenario.deployment("web"), scenario.service("web"), scenario.client_pod("client", "web")]
-    for obj in objects:
-        obj["metadata"]["namespace"] = namespace
-    cluster.apply(*objects)
+    cluster.apply(*objects, namespace=namespace)
     cluster.kubectl(*inside, "create", "configmap", "kept", "--from-literal=said=before")
     cluster.kubectl(*inside, "rollout", "status", "deployment/web", "--timeout=100s")
     cluster.eventually(lambda: " ok" in cluster.kubectl(*inside, "logs", "client").stdout, "an answer")

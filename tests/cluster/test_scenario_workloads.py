@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
@@ -47,8 +46,7 @@ class Scene:
         return self.cluster.kubectl("-n", self.namespace, *arguments, **options).stdout
 
     def apply(self, *objects: dict[str, Any]) -> str:
-        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        return self.kubectl("apply", "-f", "-", input=body)
+        return self.cluster.apply(*objects, namespace=self.namespace)
 
     def pods(self, app: str = APP) -> list[dict[str, Any]]:
         return pods(self.cluster, app, self.namespace)

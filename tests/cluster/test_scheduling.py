@@ -45,9 +45,7 @@ class Space:
         self.nodes = sorted(node["metadata"]["name"] for node in cluster.get("nodes")["items"])
 
     def apply(self, *objects: dict[str, Any]) -> None:
-        for item in objects:
-            item["metadata"]["namespace"] = self.namespace
-        self.cluster.apply(*objects)
+        self.cluster.apply(*objects, namespace=self.namespace)
 
     def where(self, app: str) -> dict[str, str]:
         """Pod -> its node, empty while it has none."""

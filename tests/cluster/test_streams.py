@@ -61,7 +61,7 @@ def kubectl(shared_cluster: Cluster, kubeconfig: Path) -> Iterator[Kubectl]:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": "web", "namespace": one.namespace},
+        "metadata": {"name": "web"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": 80}]},
     }
     pods = [
@@ -71,9 +71,7 @@ def kubectl(shared_cluster: Cluster, kubeconfig: Path) -> Iterator[Kubectl]:
         pod("once", {"name": "main", "command": ["true"]}, restartPolicy="Never"),
         pod("unplaced", {"name": "main"}, nodeSelector={"no": "such"}),
     ]
-    for item in pods:
-        item["metadata"]["namespace"] = one.namespace
-    shared_cluster.apply(service, *pods)
+    shared_cluster.apply(service, *pods, namespace=one.namespace)
     one.run("wait", "--for=condition=Ready", "pod/box", "pod/web", "pod/reader", "--timeout=60s")
     one.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s")
     yield one
