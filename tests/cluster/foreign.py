@@ -38,17 +38,20 @@ def remove(name: str) -> None:
     subprocess.run(["docker", "rmi", "-f", name], check=True, capture_output=True)
 
 
-def command(image: str, *mounts: Path | str, user: str | None = None) -> tuple[str, ...]:
+def _options(mounts: tuple[Path | str, ...]) -> tuple[str, ...]:
+    """The host's network, and its files and folders under the same paths."""
+    seen = (argument for mount in mounts for argument in ("-v", f"{mount}:{mount}"))
+    return ("--init", "--network", "host", *seen)
+
+
+def command(image: str, *mounts: Path | str) -> tuple[str, ...]:
     """What stands before a program's own command line so that it runs in a container of the image.
 
     Args:
         image: from `build`.
         mounts: files and folders of the host that it sees under the same paths.
-        user: whom it runs as; default: root.
     """
-    seen = [argument for mount in mounts for argument in ("-v", f"{mount}:{mount}")]
-    as_user = ["-u", user] if user else []
-    return ("docker", "run", "--rm", "-i", "--init", "--network", "host", *seen, *as_user, image)
+    return ("docker", "run", "--rm", "-i", *_options(mounts), image)
 
 
 @contextmanager
@@ -65,9 +68,8 @@ def staying(image: str, *mounts: Path | str) -> Iterator[str]:
         The container's name.
     """
     name = image.replace(":", "-")
-    seen = [argument for mount in mounts for argument in ("-v", f"{mount}:{mount}")]
-    how = ["--init", "--network", "host", "-u", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp"]
-    begin = ["docker", "run", "-d", "--name", name, *how, *seen, image, "sleep", "infinity"]
+    as_us = ("-u", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp")
+    begin = ["docker", "run", "-d", "--name", name, *_options(mounts), *as_us, image, "sleep", "infinity"]
     subprocess.run(begin, check=True, capture_output=True)
     try:
         yield name
