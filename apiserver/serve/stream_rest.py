@@ -34,6 +34,7 @@ from podyard.api import errors
 from podyard.api.types import core_v1
 from podyard.base import upgrade
 from podyard.base.run import Background
+from podyard.base.spdy_follow import Follower
 from podyard.base.upgrade import IDLE_S, Idle, Upgraded, UpgradeRefused, flushed, splice, take_over
 
 SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
@@ -85,7 +86,7 @@ class StreamHandlers:
             options = options_from(core_v1.PodAttachOptions, request.query)
         location = await self._streams.locate_command(context, path.namespace, path.name, action, options)
         if not is_websocket(request):
-            return await self._pass_through(request, location)
+            return await self._pass_through(request, location, Follower())
         protocol = choose_protocol(offered_protocols(request), CHANNEL_PROTOCOLS)
         if protocol is None:
             return web.Response(status=403)
@@ -102,7 +103,8 @@ class StreamHandlers:
         ports = list(options.ports)
         location = await self._streams.locate_ports(context, path.namespace, path.name, ports)
         if not is_websocket(request):
-            return await self._pass_through(request, location)
+            # Without a witness: a client whose pod is gone has to learn it by the connection's end.
+            return await self._pass_through(request, location, None)
         offered = offered_protocols(request)
         tunneled = [name for name in offered if name.startswith(stream_ports.TUNNEL_PREFIX)]
         if tunneled:
@@ -125,7 +127,9 @@ class StreamHandlers:
             upgraded.writer.transport.abort()
         return channels.socket
 
-    async def _pass_through(self, request: web.Request, location: Location) -> web.StreamResponse:
+    async def _pass_through(
+        self, request: web.Request, location: Location, witness: upgrade.Witness | None
+    ) -> web.StreamResponse:
         if not wants_upgrade(request):
             raise errors.BadRequest("Upgrade request required")
         fields = [("Connection", "Upgrade"), ("Upgrade", request.headers.get("Upgrade", ""))]
@@ -140,7 +144,7 @@ class StreamHandlers:
         client = take_over(transport, request.protocol)
         try:
             client[1].write(upgrade.switching_head(_shown(upgraded)))
-            await splice(client, (upgraded.reader, upgraded.writer))
+            await splice(client, (upgraded.reader, upgraded.writer), witness=witness)
         finally:
             upgraded.writer.transport.abort()
         # For the record only: the connection is closed, so that nothing of this is sent.

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from podyard.base import clock
 
@@ -264,35 +265,58 @@ class Idle:
             self.scope.reschedule(asyncio.get_running_loop().time() + self._limit_s)
 
 
+class Witness(Protocol):
+    """Sees what is carried, and knows whether the server has said all."""
+
+    def asked(self, data: bytes) -> None:
+        """Bytes of the client."""
+
+    def answered(self, data: bytes) -> None:
+        """Bytes of the server."""
+
+    def whole(self) -> bool:
+        """Whether nothing is missing, should the server have ended now."""
+
+
 async def splice(
     client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     *,
     idle_s: float = IDLE_S,
+    witness: Witness | None = None,
 ) -> None:
     """Carries bytes both ways until either side ends, then closes both.
 
     Each direction holds one read at most, so a side that takes nothing stops the other.
     Cancellation: both are closed.
+
+    Args:
+        witness: of a conversation that ends stream by stream. When it says that the server's end was
+            one, the client closes first, within `idle_s`: clients of SPDY throw away what they have
+            not handed out when the connection ends (moby/spdystream).
     """
     idle = Idle(idle_s)
     ended = asyncio.Event()
+    asked, answered = (witness.asked, witness.answered) if witness else (None, None)
 
     async def up() -> None:
         # A server that takes nothing more may still have an answer on its way.
-        if await _carry(client[0], server[1], idle):
+        if await _carry(client[0], server[1], idle, asked):
             ended.set()
 
     async def down() -> None:
-        await _carry(server[0], client[1], idle)
+        await _carry(server[0], client[1], idle, answered)
         ended.set()
 
     try:
-        async with idle.scope, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(up()), group.create_task(down())]
-            await ended.wait()
-            for task in tasks:
-                task.cancel()
+        async with idle.scope:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(up()), group.create_task(down())]
+                await ended.wait()
+                for task in tasks:
+                    task.cancel()
+            if witness is not None and witness.whole():
+                await _drain(client[0])
         if not client[0].at_eof():
             await _linger(client[0])
     except TimeoutError:
@@ -301,17 +325,30 @@ async def splice(
         await asyncio.gather(close(client[1]), close(server[1]))
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle: Idle) -> bool:
+async def _carry(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    idle: Idle,
+    see: Callable[[bytes], None] | None,
+) -> bool:
     """Carries one direction; true when what is read from has ended, false when what is written to is gone."""
     try:
         while data := await reader.read(_READ_BYTES):
             idle.touch()
+            if see is not None:
+                see(data)
             writer.write(data)
             await writer.drain()
         await flushed(writer.transport)
     except OSError:
         return not writer.is_closing()
     return True
+
+
+async def _drain(reader: asyncio.StreamReader) -> None:
+    """Reads to the end."""
+    while await reader.read(_READ_BYTES):
+        pass
 
 
 async def _linger(reader: asyncio.StreamReader) -> None:

@@ -24,6 +24,7 @@ from kubelet.runtime.base import (
 from kubelet.server import KubeletServer
 from podyard.api.types import Pod
 from podyard.base.run import Background
+from podyard.base.spdy import CANCEL
 from podyard.base.spdy_connection import SpdyConnection
 from podyard.base.spdy_session import Ended, Opened, Received
 from tests.component.apiserver.served import Certificates
@@ -55,7 +56,11 @@ class Streams:
                 "message": "command terminated with non-zero exit code",
                 "details": {"causes": [cause]},
             }
-        await self.spdy.send(self.ids["error"], json.dumps(status).encode(), fin=True)
+        for name in self.ids.keys() & {"stdout", "stderr"}:
+            await self.spdy.send(self.ids[name], b"", fin=True)
+        await self.spdy.send(self.ids["error"], json.dumps(status).encode())
+        for stream_id in self.ids.values():
+            await self.spdy.reset(stream_id, CANCEL)
 
 
 class FakeRuntime:
@@ -150,8 +155,7 @@ class FakeRuntime:
             except ConnectionError:
                 pass
 
-        async with Background() as background:
-            work = background.start(run())
+        async def read() -> None:
             async for event in streams.spdy.events():
                 match event:
                     case Opened(stream_id, headers):
@@ -168,8 +172,11 @@ class FakeRuntime:
                     case Ended(stream_id) if stream_id == streams.ids.get("stdin"):
                         self.ended += 1
                         await streams.stdin.put(b"")
-                if work.done():
-                    return
+
+        # As a runtime does: the end of either is the end of the connection.
+        async with Background() as background:
+            parts = [background.start(run()), background.start(read())]
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
 
     async def _run(self, streams: Streams, command: list[str]) -> None:
         name, *arguments = command

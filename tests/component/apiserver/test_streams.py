@@ -20,7 +20,7 @@ from kubelet.runtime.base import EXITED
 from podyard.api.types import Node as NodeObject
 from podyard.base import upgrade
 from podyard.base.spdy_connection import SpdyConnection
-from podyard.base.spdy_session import Ended, Received, Replied, Session
+from podyard.base.spdy_session import Ended, Received, Replied, Session, WasReset
 from tests.component.apiserver.served import Certificates
 from tests.component.apiserver.stream_world import (
     BASE64,
@@ -179,7 +179,7 @@ async def run_spdy(upgraded: upgrade.Upgraded, *types: str, stdin: bytes = b"") 
                         await connection.send(stream, stdin, fin=True)
                 case Received(stream_id, data):
                     found[ids[stream_id]] += data
-                case Ended(stream_id) if ids[stream_id] == "error":
+                case WasReset(stream_id) if ids[stream_id] == "error":
                     break
     await upgrade.close(upgraded.writer)
     return found
@@ -195,6 +195,30 @@ async def test_spdy_is_passed_through(world: World, spdy: Spdy, method: str) -> 
     upgraded = await spdy.ask(url_of(EXEC, "cat", stdin=1, stdout=1))
     found = await run_spdy(upgraded, "stdin", "stdout", stdin=b"x" * 300_000)
     assert found["stdout"] == b"x" * 300_000
+    await world.quiet()
+
+
+async def test_a_command_that_has_said_all_leaves_the_closing_to_the_client(
+    world: World, spdy: Spdy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads late throws away what it has not handed out when the connection ends."""
+    for name in ("_QUIET_S", "_CLOSE_S"):
+        monkeypatch.setattr(upgrade, name, 0.01)
+    upgraded = await spdy.ask(url_of(EXEC, "exit", "3", stdout=1, stderr=1))
+    connection = SpdyConnection(upgraded.reader, upgraded.writer, client=True)
+    going = {await connection.open({"streamType": name}) for name in ("error", "stdout", "stderr")}
+    events = connection.events()
+    async with asyncio.timeout(DEADLINE_S):
+        while going:
+            match await anext(events):
+                case Ended(stream_id) | WasReset(stream_id):
+                    going.discard(stream_id)
+    # Many times as long as the server would wait for a client that is still sending.
+    end = asyncio.ensure_future(upgraded.reader.read())
+    await asyncio.wait([end], timeout=0.3)
+    assert not end.done()
+    await upgrade.close(upgraded.writer)
+    await end
     await world.quiet()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ async def test_what_follows_the_head_at_once_is_not_lost():
         await upgrade.close(upgraded.writer)
 
 
-async def ends(left: Handler, right: Handler, **options: float) -> None:
+async def ends(left: Handler, right: Handler, **options: Any) -> None:
     """Joins a connection to each of two servers."""
     async with listening(left) as first, listening(right) as second:
         pairs = [await asyncio.open_connection("127.0.0.1", port) for port in (first, second)]
@@ -167,6 +168,58 @@ async def test_a_client_in_the_middle_of_its_input_still_reads_the_end():
     await ends(flood, fail)
     await arrived.wait()
     assert found == [b"why"]
+
+
+class Heard:
+    """A witness that is told what to say."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self.seen = {"asked": b"", "answered": b""}
+
+    def asked(self, data: bytes) -> None:
+        self.seen["asked"] += data
+
+    def answered(self, data: bytes) -> None:
+        self.seen["answered"] += data
+
+    def whole(self) -> bool:
+        return self._whole
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_conversation_that_is_whole_is_closed_by_the_client(whole, monkeypatch):
+    """A client that hands out what it got may need minutes; one whose server vanished has to know at once."""
+    for name in ("_QUIET_S", "_CLOSE_S"):
+        monkeypatch.setattr(upgrade, name, 0.01)
+    witness = Heard(whole=whole)
+    ended: list[bool] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"all " + await reader.readexactly(3))
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"yes")
+        assert await reader.readexactly(7) == b"all yes"
+        try:
+            async with asyncio.timeout(0.3 if whole else 10):
+                ended.append(await reader.read() == b"")
+        except TimeoutError:
+            ended.append(False)
+
+    await ends(ask, answer, witness=witness)
+    assert ended == [not whole]
+    assert witness.seen == {"asked": b"yes", "answered": b"all yes"}
+
+
+async def test_a_whole_conversation_that_nobody_closes_ends_when_it_is_idle():
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"all")
+
+    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    await ends(stay, say, idle_s=0.2, witness=Heard(whole=True))
 
 
 async def test_an_idle_join_ends():
