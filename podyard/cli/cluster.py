@@ -19,6 +19,7 @@ from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup, exporting, publishing, pushing
 from podyard.cluster.compose import FILES
+from podyard.cluster.conditions import RUNNING, cut_now
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError, no_cluster
 from podyard.cluster.homes import lives_here, require_home
@@ -123,7 +124,12 @@ def status(scope: Scope) -> None:
                 if container.role != FILES  # it has done its work
             )
         )
-        rows = [_Row(one, ready_word(one, ready.get(one.name, ""))) for one in found if one is not None]
+        cuts = state.cuts()
+        rows = [
+            _Row(one, ready_word(one, ready.get(one.name, ""), cut=cut_now(one, cuts)))
+            for one in found
+            if one is not None
+        ]
         placement = state.placement()
         return _Status(rows, placement.ports if placement else {}, state.settings().publish)
 
@@ -153,15 +159,18 @@ def status(scope: Scope) -> None:
         sys.exit(1)
 
 
-def ready_word(container: ObservedContainer, said: str) -> str:
+def ready_word(container: ObservedContainer, said: str, *, cut: bool = False) -> str:
     """What the column READY shows: `yes`, `no: reason`, `unknown`, or `-` where there is nothing to ask.
 
     Args:
         said: by the API server; empty for what it knows nothing of.
+        cut: whether it is cut off.
     """
-    # A frozen or dead node is Ready to the API server until its grace is over.
-    if container.state != "running":
+    # A frozen, dead or cut off node is Ready to the API server until its grace is over.
+    if container.state != RUNNING:
         return f"no: {container.state}"
+    if cut:
+        return "no: cut off by partition"
     return said or "-"
 
 

@@ -12,9 +12,10 @@ from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup
+from podyard.cluster.conditions import Machine, outlook
 from podyard.cluster.engine import Engine
 from podyard.cluster.state import StateDirectory
-from podyard.cluster.verbs import COMPONENTS, NODES, Verbs, expectation
+from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
 
 _WAIT_S = 120.0
 
@@ -42,19 +43,24 @@ def _verb(name: str, *, node: bool) -> click.Command:
             found = await verbs.find(target, NODES if node else COMPONENTS)
             await adopting.adopt(engine, scope.name)
             settings = StateDirectory(scope.name).settings()
-            before = await verbs.heartbeat(found.name) if wait and not breaks else ""
+            heard = await verbs.heartbeat(found.name) if wait and not breaks else ""
+            before = await verbs.condition(found.name)
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
                 await method(verbs, found.name)
-            hint = expectation(
-                name, node=node, grace_s=settings.node_grace_s, toleration_s=settings.toleration_s
-            )
+            after = await verbs.condition(found.name)
             # Before the wait, or it would announce what is past.
-            progress.note(f"{found.name}: {hint}")
+            held_back = None if breaks else after.held_back()
+            if held_back:
+                why, needed = held_back
+                progress.note(f"{found.name}: {why}; next: {verbs.command(needed, found.name)}")
+            else:
+                machine = Machine(node, settings.node_grace_s, settings.toleration_s)
+                progress.note(f"{found.name}: {outlook(name, before, after, machine)}")
             if wait:
                 word = "NotReady" if breaks else "Ready"
                 with progress.step(f"waiting for {found.name} to be {word}"):
-                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=before)
+                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=heard)
                 progress.note(f"{found.name}: {word} after {clock.real_monotonic_s() - begun_s:.0f} s")
 
         with_engine(work)

@@ -68,7 +68,8 @@ def main(podyard: str) -> int:
         f"  {podyard} kubectl describe pod {POD}\n"
         f"  {podyard} kubectl logs -f {POD}\n"
         f"  {podyard} status\n"
-        f"  {podyard} node kill worker-1 --wait; {podyard} node start worker-1    # pull a plug, mend it\n"
+        f"  {podyard} node kill worker-1 --wait    # pull a plug: NotReady after 50 s, eviction 300 s later\n"
+        f"  {podyard} node start worker-1    # mend it; README.md says how all this goes faster\n"
         f"  {podyard} down"
     )
     return 0

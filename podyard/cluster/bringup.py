@@ -155,6 +155,11 @@ def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, pr
                 f"the cluster has {present} containers of the role {role} and `up` takes none away",
                 hint=f"say {present}, or make it anew: podyard down, then up",
             )
+    if there and before.toleration_s != spec.toleration_s:
+        progress.note(
+            f"pods that are there leave a lost node after {before.toleration_s} s as before, "
+            f"new ones after {spec.toleration_s} s"
+        )
     stay = registered_differently(before, Settings.of(spec), min(observed.count(Role.WORKER), spec.nodes))
     if stay:
         names = ", ".join(container_name(spec.name, Role.WORKER, index) for index in stay)

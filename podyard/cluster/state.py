@@ -92,6 +92,7 @@ class StateDirectory:
         self.path = data_directory() / cluster
         self.kubeconfig = self.path / "kubeconfig"
         self._placement = self.path / "cluster.yaml"
+        self._cuts = self.path / "cuts.yaml"
         self._pki = self.path / "pki"
 
     @contextmanager
@@ -172,6 +173,19 @@ class StateDirectory:
             f"{self._placement} cannot be read: {why}",
             hint="mend it, or remove that file and tell `podyard up` anew what the cluster is",
         )
+
+    def cuts(self) -> dict[str, str]:
+        """What was cut off and not healed: container -> when it had started, in the engine's words."""
+        try:
+            content = yaml.safe_load(self._cuts.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError, ValueError):
+            return {}
+        return {str(name): str(when) for name, when in content.items()} if isinstance(content, dict) else {}
+
+    def save_cuts(self, cuts: dict[str, str]) -> None:
+        """Records what is cut off."""
+        if cuts != self.cuts():
+            self._write(self._cuts, yaml.safe_dump(cuts).encode())
 
     def save_nodes(self, count: int) -> None:
         """Records how many nodes there are meant to be, and forgets what was said of others."""

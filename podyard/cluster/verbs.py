@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from podyard.base import clock
 from podyard.cluster.bringup import probe
+from podyard.cluster.conditions import PAUSED, RUNNING, Condition, cut_now
 from podyard.cluster.engine import Engine
-from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, no_cluster
+from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, SpecError, no_cluster
 from podyard.cluster.homes import require_home
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
-from podyard.cluster.spec import HostPorts, Role, container_name, full_name
+from podyard.cluster.spec import DEFAULT_NAME, HostPorts, Role, container_name, full_name
 from podyard.cluster.state import StateDirectory
 
 TABLE = "podyard_partition"
@@ -71,20 +72,22 @@ class Verbs:
     def __init__(self, engine: Engine, cluster: str) -> None:
         self._engine = engine
         self._cluster = cluster
+        self._state = StateDirectory(cluster)
 
     async def find(self, name: str, roles: tuple[Role, ...]) -> ObservedContainer:
-        """The container that a user means.
+        """The container that a user means; a role alone is enough where it has one container.
 
         Raises:
             NotFoundError: there is none of these roles; the hint lists those there are.
             ClusterError: the cluster lives on another engine.
         """
-        await require_home(self._engine, StateDirectory(self._cluster))
+        await require_home(self._engine, self._state)
         observed = await self._engine.observe(self._cluster)
-        wanted = full_name(self._cluster, name)
-        found = observed.containers.get(wanted)
         if not observed.containers:
             raise no_cluster(self._cluster)
+        alone = [c.name for c in observed.containers.values() if c.role == name]
+        wanted = alone[0] if len(alone) == 1 else full_name(self._cluster, name)
+        found = observed.containers.get(wanted)
         if found is None or found.role not in {role.value for role in roles}:
             there = sorted(c.name for c in observed.containers.values() if c.role in {r.value for r in roles})
             listed = ", ".join(there) or "none"
@@ -111,11 +114,16 @@ class Verbs:
         Raises:
             ClusterError: it does not run.
         """
-        await self._running(name, allow_paused=True)
+        await self._running(name)
         await self._engine.pause(name)
 
     async def resume(self, name: str) -> None:
-        """Thaws it."""
+        """Thaws it; one that runs is left alone.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        await self._running(name)
         await self._engine.thaw(name)
 
     async def partition(self, name: str) -> None:
@@ -124,27 +132,30 @@ class Verbs:
         Raises:
             ClusterError: it does not run, so it has no network to cut.
         """
-        await self._running(name, allow_paused=True)
+        found = await self._running(name)
         neighbours = await self._engine.neighbours(self._cluster, name)
         rules = partition_rules([Neighbour(address, mac) for address, mac in neighbours])
+        # Before it is true, so that no end of this process leaves a cut that nobody knows of.
+        self._state.save_cuts({**self._state.cuts(), name: found.started_at})
         await self._engine.in_network_of(name, ["nft", "-f", "-"], rules)
 
     async def heal(self, name: str) -> None:
         """Takes the cut away."""
-        await self._running(name, allow_paused=True)
+        await self._running(name)
         await self._engine.in_network_of(name, ["nft", "-f", "-"], heal_rules())
+        self._state.save_cuts({cut: when for cut, when in self._state.cuts().items() if cut != name})
 
     async def remove_node(self, name: str) -> None:
         """Undoes `add`: the node leaves the cluster with its pods, container and volumes.
 
         Raises:
-            ClusterError: it is not the last one, so `up` would bring it back.
+            SpecError: it is not the last one, so `up` would bring it back.
         """
         observed = await self._engine.observe(self._cluster)
         last = container_name(self._cluster, Role.WORKER, observed.count(Role.WORKER))
         if name != last:
-            raise ClusterError(f"{name} is not the last node", hint=f"remove {last} first, or kill {name}")
-        state = StateDirectory(self._cluster)
+            raise SpecError(f"{name} is not the last node", hint=f"remove {last} first, or kill {name}")
+        state = self._state
         state.settings()  # what cannot be read could not be kept
         await probe(state, _ports(state)).delete_node(name)
         await self._engine.remove_container(name)
@@ -152,17 +163,32 @@ class Verbs:
             await self._engine.remove_volume(volume)
         state.save_nodes(observed.count(Role.WORKER) - 1)
 
-    async def _running(self, name: str, *, allow_paused: bool) -> None:
+    async def condition(self, name: str) -> Condition:
+        """How a container is now."""
         found = await self._engine.inspect(name)
-        state = found.state if found is not None else "gone"
-        if state != "running" and not (allow_paused and state == "paused"):
-            raise ClusterError(f"{name} does not run (it is {state})", hint="start it first")
+        if found is None:
+            return Condition("gone")
+        return Condition(found.state, cut_now(found, self._state.cuts()))
+
+    async def _running(self, name: str) -> ObservedContainer:
+        """A container that runs, were it frozen."""
+        found = await self._engine.inspect(name)
+        if found is None or found.state not in (RUNNING, PAUSED):
+            state = found.state if found is not None else "gone"
+            raise ClusterError(f"{name} does not run (it is {state})", hint=self.command("start", name))
+        return found
+
+    def command(self, verb: str, name: str) -> str:
+        """The command line of a verb on one of the cluster's containers."""
+        named = "" if self._cluster == DEFAULT_NAME else f" --name {self._cluster}"
+        short = name.removeprefix(f"{self._cluster}-")
+        noun = "node" if short.startswith(f"{Role.WORKER.value}-") else "component"
+        return f"podyard{named} {noun} {verb} {short}"
 
     async def heartbeat(self, name: str) -> str:
         """A node's last heartbeat, to tell a later one by; empty where nobody knows."""
-        state = StateDirectory(self._cluster)
         try:
-            return (await probe(state, _ports(state)).heartbeats()).get(name, "")
+            return (await probe(self._state, _ports(self._state)).heartbeats()).get(name, "")
         except (Unreachable, NotFoundError):
             return ""
 
@@ -173,10 +199,12 @@ class Verbs:
             after: a heartbeat; ready is only a node that has had another one since.
 
         Raises:
-            NotReadyError: not in time.
+            NotReadyError: not in time; or at once, where another verb is needed before it can be.
         """
-        state = StateDirectory(self._cluster)
-        ask = probe(state, _ports(state))
+        if ready and (held_back := (await self.condition(name)).held_back()):
+            why, verb = held_back
+            raise NotReadyError(f"{name} cannot become Ready: {why}", hint=self.command(verb, name))
+        ask = probe(self._state, _ports(self._state))
 
         async def as_wanted() -> bool:
             try:
@@ -206,20 +234,3 @@ async def _until(condition: Callable[[], Awaitable[bool]], problem: str, timeout
         if clock.real_monotonic_s() > end_s:
             raise NotReadyError(problem, hint="podyard status shows what runs, podyard logs what it says")
         await clock.real_sleep(_POLL_S)
-
-
-def expectation(verb: str, *, node: bool, grace_s: float, toleration_s: float) -> str:
-    """What to expect next, for the user to read."""
-    if not node:
-        return {
-            "kill": "nothing supervises it now: it stays dead until `start` or `up`",
-            "stop": "it stays stopped until `start` or `up`",
-            "pause": "its connections stay open and silent; peers go to another of its kind, if any",
-            "partition": "its connections stay half open; peers find out by their keepalives",
-        }.get(verb, "it takes up its work where the store says it stands")
-    if verb in ("kill", "stop", "pause", "partition"):
-        return (
-            f"NotReady in about {grace_s:g} s, eviction {toleration_s:g} s later; "
-            "watch: podyard kubectl get nodes,pods -o wide -w"
-        )
-    return "Ready within about 15 s; pods that were evicted meanwhile vanish, nothing moves back"

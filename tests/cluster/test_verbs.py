@@ -136,6 +136,21 @@ def test_a_node_counts_as_back_once_its_kubelet_speaks(
     assert live.pids(node, "kubelet")
 
 
+def test_a_cut_is_shown_and_another_way_back_says_what_is_needed(cluster: Cluster) -> None:
+    def shown() -> str:
+        lines = cluster.podyard("status", check=False).stdout.splitlines()
+        return next(line for line in lines if line.startswith(f"{cluster.name}-worker-2"))
+
+    cluster.podyard("node", "partition", "worker-2")
+    assert "no: cut off by partition" in shown()
+    told = cluster.podyard("node", "start", "worker-2").stderr
+    assert f"it is cut off; next: podyard --name {cluster.name} node heal worker-2" in told
+    refused = cluster.podyard("node", "resume", "worker-2", "--wait", check=False)
+    assert (refused.returncode, "cannot become Ready: it is cut off" in refused.stderr) == (5, True)
+    cluster.podyard("node", "heal", "worker-2", "--wait")
+    assert "cut off" not in shown()
+
+
 def ready(cluster: Cluster) -> dict[str, str]:
     """Node -> its Ready condition."""
     found = {}

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from podyard.cli import machines
 from podyard.cli.commands import Scope
-from podyard.cluster.errors import ClusterError
+from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError
 from podyard.cluster.plan import Observed, ObservedContainer
 from podyard.cluster.spec import ClusterSpec, Placement
 from podyard.cluster.state import Home, StateDirectory
@@ -19,40 +19,76 @@ NODE = "demo-worker-1"
 
 
 class FakeEngine:
-    """Has one node and does all that is asked."""
+    """Has one node and does what is asked."""
 
     host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.state = "running"
+        self.started_at = "t0"
 
     async def identity(self) -> str:
         return "THIS"
 
     async def observe(self, _: str) -> Observed:
-        return Observed(containers={NODE: ObservedContainer(NODE, "worker", "running", "", "")})
+        return Observed(containers={NODE: await self.inspect(NODE)})
+
+    async def inspect(self, _: str) -> ObservedContainer:
+        return ObservedContainer(NODE, "worker", self.state, "", "", started_at=self.started_at)
 
     async def container_id(self, _: str) -> str:
         return ""  # compose has made nothing here
 
     async def kill(self, _: str) -> None:
-        """Done."""
+        self.state = "exited"
 
-    start = thaw = kill
+    stop = kill
+
+    async def start(self, _: str) -> None:
+        if self.state == "exited":
+            self.state, self.started_at = "running", f"{self.started_at}+"
+
+    async def pause(self, _: str) -> None:
+        self.state = "paused"
+
+    async def thaw(self, _: str) -> None:
+        self.state = "running" if self.state == "paused" else self.state
+
+    async def neighbours(self, *_: str) -> list[tuple[str, str]]:
+        return [("172.28.0.16", "02:00:00:00:00:01")]
+
+    async def in_network_of(self, name: str, argv: list[str], text: str) -> str:
+        assert self.state in {"running", "paused"}
+        return ""
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Runs `podyard node` on the cluster demo; waiting leaves a line."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(machines, "with_engine", lambda work: asyncio.run(work(FakeEngine())))
+def engine() -> FakeEngine:
+    return FakeEngine()
 
-    async def until_ready(_: Verbs, name: str, *, ready: bool, timeout_s: float, after: str) -> None:
-        machines.click.echo(f"waits for {name}: {ready} {after}".rstrip(), err=True)
+
+@pytest.fixture
+def node(engine, tmp_path, monkeypatch):
+    """Runs `podyard node` on the cluster demo."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(machines, "with_engine", lambda work: asyncio.run(work(engine)))
 
     async def heartbeat(_: Verbs, name: str) -> str:
         return "12:00:00"
 
     monkeypatch.setattr(Verbs, "heartbeat", heartbeat)
+    return lambda *words: CliRunner().invoke(machines.node, words, obj=Scope("demo"))
+
+
+@pytest.fixture
+def run(node, monkeypatch):
+    """The lines of what it says; waiting leaves one."""
+
+    async def until_ready(_: Verbs, name: str, *, ready: bool, timeout_s: float, after: str) -> None:
+        machines.click.echo(f"waits for {name}: {ready} {after}".rstrip(), err=True)
+
     monkeypatch.setattr(Verbs, "until_ready", until_ready)
-    return lambda *words: CliRunner().invoke(machines.node, words, obj=Scope("demo")).output.splitlines()
+    return lambda *words: node(*words).output.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +98,8 @@ def run(tmp_path, monkeypatch):
         ("start", "Ready within about 15 s", "Ready after 0 s"),
     ],
 )
-def test_expected_is_said_before_the_wait_and_happened_after_it(run, verb, expected, happened):
+def test_expected_is_said_before_the_wait_and_happened_after_it(run, engine, verb, expected, happened):
+    engine.state = "exited" if verb == "start" else "running"
     lines = run(verb, "worker-1", "--wait")
     said = next(at for at, line in enumerate(lines) if line.startswith(f"{NODE}: {expected}"))
     waits = next(at for at, line in enumerate(lines) if line.startswith("waits for"))
@@ -87,3 +124,62 @@ def test_a_node_of_a_cluster_on_another_engine_is_left_alone(run):
         ClusterError, match=r"lives on another engine \(id OTHER, reached at build\.example\)"
     ):
         asyncio.run(Verbs(FakeEngine(), "demo").find("worker-1", NODES))  # type: ignore[arg-type]
+
+
+BREAKS = {"kill": "start", "stop": "start", "pause": "resume", "partition": "heal"}
+
+
+@pytest.mark.parametrize(("breaks", "mends"), BREAKS.items())
+def test_what_was_done_already_is_said_to_be(run, breaks, mends):
+    for verb in (breaks, mends):
+        assert "nothing to do" not in run(verb, "worker-1")[-1]
+        assert run(verb, "worker-1")[-1].endswith("; nothing to do")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "tried", "why", "needed"),
+    [
+        ("partition", "start", "it is cut off", "heal"),
+        ("partition", "resume", "it is cut off", "heal"),
+        ("pause", "heal", "it is frozen", "resume"),
+    ],
+)
+def test_another_way_back_than_is_needed_says_which_is(node, breaks, tried, why, needed):
+    node(breaks, "worker-1")
+    said = node(tried, "worker-1")
+    assert said.output.splitlines()[-1] == f"{NODE}: {why}; next: podyard --name demo node {needed} worker-1"
+    assert said.exit_code == 0
+    # And nobody waits for what cannot come.
+    waited = node(tried, "worker-1", "--wait").exception
+    assert isinstance(waited, NotReadyError)
+    assert str(waited) == f"{NODE} cannot become Ready: {why}"
+    assert waited.hint == f"podyard --name demo node {needed} worker-1"
+
+
+@pytest.mark.parametrize("tried", ["resume", "heal", "pause", "partition"])
+def test_what_does_not_run_has_to_be_started(node, tried):
+    node("kill", "worker-1")
+    refused = node(tried, "worker-1").exception
+    assert isinstance(refused, ClusterError)
+    assert (str(refused), refused.hint) == (
+        f"{NODE} does not run (it is exited)",
+        "podyard --name demo node start worker-1",
+    )
+
+
+def test_a_cut_goes_with_the_network_when_a_node_starts_anew(run):
+    run("partition", "worker-1")
+    run("kill", "worker-1")
+    assert "Ready within" in run("start", "worker-1")[-1]
+    assert run("heal", "worker-1")[-1].endswith("it was not cut off; nothing to do")
+
+
+def test_a_role_is_enough_where_it_has_one_container(node, engine):
+    assert node("kill", "worker").output.splitlines()[-1].startswith(f"{NODE}: NotReady")
+    refused = node("kill", "etcd").exception
+    assert isinstance(refused, NotFoundError)
+    assert refused.hint == f"there are: {NODE}"
+
+
+def test_a_component_is_named_as_one():
+    assert Verbs(FakeEngine(), "podyard").command("heal", "podyard-etcd-1") == "podyard component heal etcd-1"  # type: ignore[arg-type]
