@@ -12,12 +12,12 @@ from podyard.cluster.spec import Port, Publication, Role, container_name
 
 FORM = "[ADDRESS:]HOSTPORT:PORT[/udp][@NODE]"
 NOTHING = "none"
-_HINT = f"{FORM}, such as 8080:30080 or 0.0.0.0:5353:30053/udp@2; {NOTHING} takes all away"
+_HINT = f"{FORM}, such as 8080:30080 or 0.0.0.0:5353:30053/udp@worker-2; {NOTHING} takes all away"
 _MAX_PORT = 65535
 _WRITTEN = re.compile(
     r"(?:(?P<address>\[[0-9a-fA-F:.]+\]|[0-9]+(?:\.[0-9]+){3}):)?"
     r"(?P<outside>[0-9]{1,5}):(?P<inside>[0-9]{1,5})"
-    r"(?:/(?P<protocol>tcp|udp))?(?:@(?P<node>[0-9]{1,3}))?"
+    r"(?:/(?P<protocol>tcp|udp))?(?:@(?:worker-)?(?P<node>[0-9]{1,3}))?"
 )
 
 

@@ -107,6 +107,7 @@ def test_only_a_node_that_there_is_publishes() -> None:
 
 
 def test_how_it_is_told() -> None:
+    assert parse(["8080:30080@worker-2"]) == parse(["8080:30080@2"])
     (one,) = parse(["[::1]:8080:30080/udp@2"])
     assert describe("demo", one) == "[::1]:8080/udp leads to port 30080 of demo-worker-2"
 
