@@ -9,6 +9,7 @@ folder. Imports nothing heavy before a test asks for a cluster.
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -24,24 +25,54 @@ _NAME = 40  # characters of a test's name in its namespace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # A file of tests often stands behind an option: none takes a value only if there is one, and each
+    # refuses a value that it cannot mean.
     group = parser.getgroup("podyard", "real Kubernetes clusters (podyard)")
     group.addoption(
         "--podyard-reuse",
-        nargs="?",
-        const=_DEFAULT_REUSED,
-        metavar="NAME",
-        help=f"use the cluster NAME (default {_DEFAULT_REUSED}) if it is there, and leave it afterwards",
+        action="store_true",
+        help=f"use the cluster {_DEFAULT_REUSED} if it is there, and leave it afterwards",
     )
     group.addoption(
-        "--podyard-nodes", type=int, default=2, metavar="N", help="nodes of the cluster; default 2"
+        "--podyard-name",
+        type=_cluster_name,
+        metavar="NAME",
+        help="as --podyard-reuse, with the cluster NAME",
+    )
+    group.addoption(
+        "--podyard-nodes", type=_nodes, default=2, metavar="N", help="nodes of the cluster; default 2"
     )
     group.addoption(
         "--podyard-logs",
-        type=Path,
+        type=_folder,
         default=Path("podyard-logs"),
         metavar="DIR",
         help="where a failed test leaves what the cluster has said; default podyard-logs",
     )
+
+
+def _cluster_name(text: str) -> str:
+    from podyard.cluster.spec import name_problem
+
+    problem = name_problem(text)
+    if problem:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name for a cluster: it {problem}")
+    return text
+
+
+def _nodes(text: str) -> int:
+    from podyard.cluster.spec import MAX_NODES
+
+    # Without a node no pod can answer, and a start ends with one that has.
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_NODES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MAX_NODES}")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if Path(text.partition("::")[0]).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder")
+    return Path(text)
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +80,9 @@ def podyard_cluster(request: pytest.FixtureRequest) -> Iterator[PodyardCluster]:
     """A running cluster, the same for all tests of the session."""
     from podyard.testing.cluster import PodyardCluster
 
-    reused = request.config.getoption("--podyard-reuse")
-    nodes = request.config.getoption("--podyard-nodes")
+    option = request.config.getoption
+    reused = option("--podyard-name") or (_DEFAULT_REUSED if option("--podyard-reuse") else None)
+    nodes = option("--podyard-nodes")
     with PodyardCluster(reused, nodes=nodes, reuse=reused is not None) as cluster:
         yield cluster
 

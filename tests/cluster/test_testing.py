@@ -206,7 +206,7 @@ def test_failover_in_a_test_of_ones_own(installed: Installed, outside: Path) -> 
 
 def test_a_cluster_is_used_again_if_asked(installed: Installed, outside: Path) -> None:
     name = f"again-{os.getpid()}"
-    options = ("-m", "pytest", "-q", "-k", "the_fixtures", f"--podyard-reuse={name}", "test_failover.py")
+    options = ("-m", "pytest", "-q", "-k", "the_fixtures", "--podyard-name", name, "test_failover.py")
     environment = settings(outside, None)
     try:
         for _ in range(2):
