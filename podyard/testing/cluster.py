@@ -161,7 +161,7 @@ class AsyncPodyardCluster:
         Raises:
             ClusterError: the host cannot carry it, or it was not ready in time; nothing is left then.
         """
-        labels = () if self._reuse else await asyncio.to_thread(_labels)
+        labels = () if self._reuse else await asyncio.to_thread(_labels, self._progress)
         spec = replace(self._settings, labels=labels).applied(ClusterSpec(name=self.name))
 
         async def work(engine: Engine) -> None:
@@ -490,9 +490,9 @@ def run_kubectl(kubeconfig: Path, arguments: tuple[str, ...], input: str | None,
     return done.stdout
 
 
-def _labels() -> tuple[tuple[str, str], ...]:
+def _labels(progress: Progress) -> tuple[tuple[str, str], ...]:
     owner = own()
-    return (*(((LABEL_OWNER, owner),) if owner else ()), *reaper.labels())
+    return (*(((LABEL_OWNER, owner),) if owner else ()), *reaper.labels(progress.note))
 
 
 def _answering_pod(name: str) -> Pod:
