@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from podyard.cli import colours
 from podyard.cli.main import EPILOG, load_command
+from podyard.cli.mistyped import SuggestingGroup, meant_for_kubectl
 from podyard.cluster.errors import ClusterError
 from podyard.cluster.spec import DEFAULT_NAME, require_name
 from podyard.cluster.version import VERSION
@@ -64,7 +65,8 @@ def pass_scope(command: Callable[..., Any]) -> Callable[..., Any]:
     return name_option(click.pass_obj(command))
 
 
-# Short texts stand here so that `--help` imports no subcommand.
+# Short texts stand here so that `--help` imports no subcommand. What has none is for podyard itself: what
+# containers run.
 _COMMANDS = {
     "up": ("podyard.cli.up:up", "Bring the cluster up, grow it, or repair it."),
     "build": ("podyard.cli.cluster:build", "Build the image, where it is missing or the code changed."),
@@ -80,13 +82,13 @@ _COMMANDS = {
     "doctor": ("podyard.cli.doctor:doctor", "Check whether this host can carry a cluster."),
     "completion": ("podyard.cli.doctor:completion", "Print what makes the shell complete podyard's words."),
     "compose": ("podyard.cli.compose:compose", "Print a compose file of the same cluster."),
-    "run": ("podyard.cli.component:run", "Run one component in the foreground (inside the containers)."),
+    "run": ("podyard.cli.component:run", ""),
     "compose-files": ("podyard.cli.compose:compose_files", ""),
-    "init": ("", "PID 1 of a container: start and supervise its processes."),
+    "init": ("", ""),
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """Knows its commands' names and imports each when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -100,9 +102,12 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shown_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, (_, text) in _COMMANDS.items() if text]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items() if text])
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.shown_commands(ctx)])
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -137,6 +142,9 @@ def run() -> int:
         result = podyard.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.UsageError):
+            command = meant_for_kubectl(error, sys.argv[1:], _COMMANDS)
+            _hint(f"that is kubectl's: {command}" if command else "")
         return error.exit_code
     except ClusterError as error:
         return _fail(str(error), error.hint, error.exit_code)
@@ -162,6 +170,10 @@ def _fail(message: str, hint: str, code: int) -> int:
     # The context, which knew about colours, has ended.
     color = colours.allowed(os.environ)
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=color)
-    for line in hint.splitlines():
-        click.echo(f"{click.style('hint:', fg='cyan')} {line}", err=True, color=color)
+    _hint(hint)
     return code
+
+
+def _hint(text: str) -> None:
+    for line in text.splitlines():
+        click.echo(f"{click.style('hint:', fg='cyan')} {line}", err=True, color=colours.allowed(os.environ))

@@ -31,7 +31,7 @@ def _settable() -> str:
     return "\b\nFlags that `podyard up --config` takes:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-@click.command("run", epilog=_settable())
+@click.command("run", hidden=True, epilog=_settable())
 @click.argument("role", type=click.Choice(list(ROLES)))
 @click.option(
     "--config",
@@ -48,7 +48,7 @@ def _settable() -> str:
     help="How much it says; default: what its configuration says, else info.",
 )
 def run(role: str, file: str, log_level: str | None) -> None:
-    """Run one component until SIGTERM.
+    """Run one component until SIGTERM, as each container does; `podyard kubectl run` runs a pod.
 
     Its configuration is the file, then the environment (PODYARD_ROLE_KEY, such as PODYARD_SCHEDULER_NAME).
 

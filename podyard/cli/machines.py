@@ -10,6 +10,7 @@ import click
 from podyard.base import clock
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, name_option, pass_scope
+from podyard.cli.mistyped import SuggestingGroup
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup
 from podyard.cluster.conditions import Machine, outlook
@@ -77,7 +78,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
     return click.command(name, short_help=text)(decorated)
 
 
-@click.group("node")
+@click.group("node", cls=SuggestingGroup)
 @name_option
 def node() -> None:
     """Let something happen to a node, and watch the rest react.
@@ -90,7 +91,7 @@ def node() -> None:
     """
 
 
-@click.group("component")
+@click.group("component", cls=SuggestingGroup)
 @name_option
 def component() -> None:
     """Let something happen to etcd, the API server, the scheduler or the controller manager.
