@@ -34,6 +34,7 @@ from podyard.cluster.spec import (
     full_name,
 )
 from podyard.cluster.state import StateDirectory
+from podyard.cluster.wording import podyard_on
 
 T = TypeVar("T")
 
@@ -288,7 +289,7 @@ def resolve_component(cluster: str, word: str, observed: Observed) -> str:
         return of_role[0]
     raise NotFoundError(
         f"there is no container {word!r} in the cluster {cluster!r}",
-        hint="one of: " + " ".join(of_role or names),
+        hint=f"one of: {' '.join(of_role or names)}\nof a pod: {podyard_on(cluster)} kubectl logs {word}",
     )
 
 

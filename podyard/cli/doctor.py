@@ -16,6 +16,7 @@ from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.preflight import HostFacts, Problem
 from podyard.cluster.spec import IMAGE
+from podyard.cluster.wording import counted
 
 _GIB = 1024**3
 
@@ -55,7 +56,7 @@ def doctor(scope: Scope, nodes: int) -> None:
         click.echo(f"{word} {problem.text}\n{click.style('hint:', fg='cyan')} {problem.remedy}")
     if any(problem.fatal for problem in problems):
         sys.exit(PreflightError.exit_code)
-    click.echo(click.style(f"this host can carry a cluster of {nodes} nodes", fg="green"))
+    click.echo(click.style(f"this host can carry a cluster of {counted(nodes, 'node')}", fg="green"))
 
 
 def lines(facts: HostFacts, *, image_present: bool) -> list[str]:

@@ -19,6 +19,7 @@ from podyard.cluster import adopting
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.state import StateDirectory, merged
+from podyard.cluster.wording import podyard_on
 
 
 class _Verbatim(click.Command):
@@ -115,8 +116,7 @@ def _existing(name: str) -> StateDirectory:
         with suppress(ClusterError):  # no engine, no cluster: what is here decides
             with_engine(lambda engine: adopting.adopt(engine, name))
     if not state.kubeconfig.exists():
-        up = "podyard up" if name == "podyard" else f"podyard --name {name} up"
-        raise NotFoundError(f"there is no cluster {name!r} on this host", hint=up)
+        raise NotFoundError(f"there is no cluster {name!r} on this host", hint=f"{podyard_on(name)} up")
     return state
 
 

@@ -17,6 +17,7 @@ from podyard.cluster.conditions import Machine, outlook
 from podyard.cluster.engine import Engine
 from podyard.cluster.state import StateDirectory
 from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
+from podyard.cluster.wording import counted
 
 _WAIT_S = 120.0
 
@@ -120,7 +121,7 @@ def add(scope: Scope) -> None:
 
     async def work(engine: Engine) -> None:
         count = await bringup.add_node(engine, scope.name, progress)
-        progress.note(f"cluster {scope.name}: {count} nodes")
+        progress.note(f"cluster {scope.name}: {counted(count, 'node')}")
 
     with_engine(work)
 

@@ -14,6 +14,7 @@ from podyard.cluster import bringup, publishing
 from podyard.cluster.settings import Settings
 from podyard.cluster.spec import MIN_NODE_GRACE_S, ClusterSpec
 from podyard.cluster.state import StateDirectory
+from podyard.cluster.wording import counted, podyard_on
 
 
 def _told(
@@ -114,8 +115,8 @@ def up(
     result = with_engine(lambda engine: bringup.up(engine, request, progress))
     for each in result.spec.publish:
         progress.note(publishing.describe(name, each))
-    option = "" if name == "podyard" else f" --name {name}"
+    reached = f"cluster {name}: {counted(result.spec.nodes, 'node')}"
     if result.steps:
-        progress.note(f"cluster {name}: {result.spec.nodes} nodes. Next: podyard{option} kubectl get nodes")
+        progress.note(f"{reached}. Next: {podyard_on(name)} kubectl get nodes")
     else:
-        progress.note(f"cluster {name}: {result.spec.nodes} nodes, nothing to do")
+        progress.note(f"{reached}, nothing to do")

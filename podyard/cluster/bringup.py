@@ -37,6 +37,7 @@ from podyard.cluster.plan import (
     etcd_members,
     free_subnets,
     on_another_image,
+    phases,
     plan,
     resolve_nodes,
 )
@@ -55,6 +56,7 @@ from podyard.cluster.spec import (
     container_name,
 )
 from podyard.cluster.state import Busy, StateDirectory, engine_locks, locked
+from podyard.cluster.wording import counted, named
 
 T = TypeVar("T")
 
@@ -114,8 +116,8 @@ async def up(engine: Engine, request: UpRequest, progress: Progress) -> UpResult
         kept = [] if request.rebuild else on_another_image(observed, image_id)
         if kept:
             progress.note(
-                f"{len(kept)} containers run on an older {spec.image} than there is, and go on; "
-                "`up --build` replaces them"
+                f"{named(kept, 'container')} on an older {spec.image} than there is: left alone; "
+                "`up --build` replaces what is older"
             )
         before = await _heartbeats(state, observed) if request.wait else {}
         placement, steps = await _reach(
@@ -143,7 +145,7 @@ def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, pr
     members = max(there, before.etcd_members) if before is not None else there
     if there and members != spec.etcd_members:
         raise SpecError(
-            f"the cluster has {members} etcd members, and their number cannot change",
+            f"the cluster has {counted(members, 'etcd member')}, and their number cannot change",
             hint=f"say {members} in a file for --config (controlPlane: {{etcd: {members}}}), "
             "or make it anew: podyard down, then up",
         )
@@ -152,7 +154,8 @@ def _check_wish(spec: ClusterSpec, observed: Observed, state: StateDirectory, pr
         present = observed.count(role)
         if present > spec.count(role):
             raise SpecError(
-                f"the cluster has {present} containers of the role {role} and `up` takes none away",
+                f"the cluster has {counted(present, 'container')} of the role {role} "
+                "and `up` takes none away",
                 hint=f"say {present}, or make it anew: podyard down, then up",
             )
     if there and before.toleration_s != spec.toleration_s:
@@ -197,9 +200,9 @@ async def down(engine: Engine, name: str, progress: Progress) -> bool:
         observed = await engine.observe(name)
         if not observed.exists and not state.path.exists():
             return False
-        with progress.step(f"removing {len(observed.containers)} containers of {name}"):
+        with progress.step(f"removing {counted(len(observed.containers), 'container')} of {name}"):
             await _side_by_side(engine.remove_container, observed.containers)
-        with progress.step(f"removing {len(observed.volumes)} volumes and the network"):
+        with progress.step(f"removing {counted(len(observed.volumes), 'volume')} and the network"):
             await _side_by_side(engine.remove_volume, sorted(observed.volumes))
             if observed.network is not None:
                 await engine.remove_network(name)
@@ -372,7 +375,7 @@ class _Execution:
         self._progress = progress
 
     async def run(self, steps: Sequence[Step]) -> None:
-        for title, group in _phases(steps):
+        for title, group in phases(steps):
             with self._progress.step(title):
                 await _side_by_side(self._take, group)
 
@@ -402,29 +405,6 @@ class _Execution:
                 await engine.unpause(name)
             case _:
                 assert_never(step)
-
-
-_TITLES: dict[type, str] = {
-    RemoveContainer: "replacing {} containers",
-    RemoveNetwork: "removing the old network",
-    CreateNetwork: "creating the network",
-    CreateVolume: "creating {} volumes",
-    CreateContainer: "creating {} containers",
-    Connect: "connecting {} containers",
-    StartContainer: "starting {} containers",
-    UnpauseContainer: "thawing {} containers",
-}
-
-
-def _phases(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
-    """Neighbouring steps of one kind together, each group with a title."""
-    groups: list[list[Step]] = []
-    for step in steps:
-        if groups and type(groups[-1][0]) is type(step):
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    return [(_TITLES[type(group[0])].format(len(group)), group) for group in groups]
 
 
 async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
@@ -503,7 +483,7 @@ async def _await_ready(
         if missing:
             raise Unreachable("; ".join(missing))
 
-    with progress.step(f"waiting for {len(names)} nodes"):
+    with progress.step(f"waiting for {counted(len(names), 'node')}"):
         await _poll(engine, nodes_ready, names[0], end_s)
 
 

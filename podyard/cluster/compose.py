@@ -40,6 +40,7 @@ from podyard.cluster.spec import (
     Port,
     Role,
 )
+from podyard.cluster.wording import counted
 
 # Neither what `up` chooses from nor what engines and kernels give by themselves.
 DEFAULT_PLACEMENT = Placement("172.31.84.0/22", 1500, {})
@@ -53,7 +54,7 @@ STATE_DIRECTORY = "/state"
 _ARGUMENT_BYTES = 131072
 
 HEADER = """\
-# {name}: {nodes} nodes, {etcd} etcd members. Made by `podyard compose`; do not edit.
+# {name}: {nodes}, {etcd}. Made by `podyard compose`; do not edit.
 #   podyard build                                     once: the image
 #   docker-compose -p {name} -f {file} up -d
 #   podyard --name {name} kubectl get nodes
@@ -107,7 +108,12 @@ def render(spec: ClusterSpec, placement: Placement, *, file: str = "compose.yaml
             ]
         },
     }
-    head = HEADER.format(name=spec.name, nodes=spec.nodes, etcd=spec.etcd_members, file=file)
+    head = HEADER.format(
+        name=spec.name,
+        nodes=counted(spec.nodes, "node"),
+        etcd=counted(spec.etcd_members, "etcd member"),
+        file=file,
+    )
     body = {"services": services, "networks": {"cluster": network}, "volumes": volumes}
     return head + yaml.safe_dump(body, sort_keys=False, width=110)
 

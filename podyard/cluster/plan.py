@@ -17,6 +17,7 @@ from typing import assert_never
 from podyard.cluster.errors import SpecError
 from podyard.cluster.roles import Container, Volume
 from podyard.cluster.spec import ClusterSpec, Role
+from podyard.cluster.wording import counted, named
 
 # As `podyard.cluster.roles` names an etcd member's volume.
 _ETCD_DATA = re.compile(rf"(?P<member>.*-{Role.ETCD}-[0-9]+)-data")
@@ -150,7 +151,7 @@ def resolve_nodes(asked: int | None, observed: Observed, *, meant: int | None, d
         return max(present, meant) if meant is not None else present or default
     if asked < present:
         raise SpecError(
-            f"the cluster has {present} nodes and `up` takes none away",
+            f"the cluster has {counted(present, 'node')} and `up` takes none away",
             hint=f"podyard node remove worker-{present} does, the last one first",
         )
     return asked
@@ -317,6 +318,42 @@ def describe(step: Step) -> str:
             return f"unpause {name}"
         case _:
             assert_never(step)
+
+
+def phases(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+    """Neighbouring steps of one kind together, each group with a title for the user."""
+    groups: list[list[Step]] = []
+    for step in steps:
+        if groups and type(groups[-1][0]) is type(step):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return [(_title(group), group) for group in groups]
+
+
+def _title(group: Sequence[Step]) -> str:
+    containers = counted(len(group), "container")
+    match group[0]:
+        case RemoveContainer():
+            # Which ones, for what they do stops a while.
+            names = [step.name for step in group if isinstance(step, RemoveContainer)]
+            return f"replacing {named(names, 'container')}"
+        case RemoveNetwork():
+            return "removing the old network"
+        case CreateNetwork():
+            return "creating the network"
+        case CreateVolume():
+            return f"creating {counted(len(group), 'volume')}"
+        case CreateContainer():
+            return f"creating {containers}"
+        case Connect():
+            return f"connecting {containers}"
+        case StartContainer():
+            return f"starting {containers}"
+        case UnpauseContainer():
+            return f"thawing {containers}"
+        case _:
+            assert_never(group[0])
 
 
 def free_subnets(pool: Sequence[str], taken: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from podyard.cluster.engine import Engine, EngineError, EngineInfo
 from podyard.cluster.errors import PreflightError
 from podyard.cluster.spec import Port
+from podyard.cluster.wording import counted
 
 MIN_API_VERSION = (1, 41)
 MIN_MEMORY_BYTES = 2 * 1024**3
@@ -95,7 +96,7 @@ def judge(facts: HostFacts, *, nodes: int, image_present: bool) -> list[Problem]
         problems.append(
             Problem(
                 f"fs.inotify.max_user_instances is {facts.inotify_instances}; "
-                f"{nodes} nodes need about {wanted_instances}",
+                f"about {wanted_instances} are needed for {counted(nodes, 'node')}",
                 f"sudo sysctl fs.inotify.max_user_instances={max(512, wanted_instances)}",
             )
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from podyard.cluster.enginehost import LOOPBACK
 from podyard.cluster.errors import SpecError
 from podyard.cluster.spec import Port, Publication, Role, container_name
+from podyard.cluster.wording import counted
 
 FORM = "[ADDRESS:]HOSTPORT:PORT[/udp][@NODE]"
 NOTHING = "none"
@@ -93,7 +94,8 @@ def require_nodes(publish: Sequence[Publication], nodes: int) -> None:
     for each in publish:
         if each.node > nodes:
             raise SpecError(
-                f"a port of node {each.node} is to be published, and the cluster has {nodes} nodes",
+                f"a port of node {each.node} is to be published, "
+                f"and the cluster has {counted(nodes, 'node')}",
                 hint=f"choose a node from 1 to {nodes}, or more nodes: --nodes {each.node}"
                 if nodes
                 else f"give it nodes: --nodes {each.node}",

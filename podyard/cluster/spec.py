@@ -188,7 +188,9 @@ class ClusterSpec:
                 f"pods cannot stay for {self.toleration_s} s on a lost node", hint="give them 0 s or more"
             )
         if not 0 <= self.nodes <= MAX_NODES:
-            raise SpecError(f"a cluster cannot have {self.nodes} nodes", hint=f"it has from 0 to {MAX_NODES}")
+            raise SpecError(
+                f"{self.nodes} is no number of nodes", hint=f"a cluster has from 0 to {MAX_NODES}"
+            )
 
     def count(self, role: Role) -> int:
         """How many containers of the role."""

@@ -49,7 +49,7 @@ def test_a_good_host(run):
 def test_a_host_that_cannot_carry_it(run):
     result = run(20)
     assert result.exit_code == 3
-    assert "error: fs.inotify.max_user_instances is 20; 3 nodes need about 48" in result.output
+    assert "error: fs.inotify.max_user_instances is 20; about 48 are needed for 3 nodes" in result.output
     assert "hint: sudo sysctl fs.inotify.max_user_instances=512" in result.output
 
 

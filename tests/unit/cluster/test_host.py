@@ -51,7 +51,9 @@ def test_each_problem_comes_with_what_to_do() -> None:
     assert [problem.text for problem in problems if not problem.fatal] == [
         "the engine has 1.0 GiB of memory; a cluster wants 2 GiB"
     ]
-    with pytest.raises(PreflightError, match="max_user_instances is 20; 2 nodes need about 32") as caught:
+    with pytest.raises(
+        PreflightError, match="max_user_instances is 20; about 32 are needed for 2 nodes"
+    ) as caught:
         require(problems)
     assert "sudo sysctl fs.inotify.max_user_instances=512" in caught.value.hint
     assert caught.value.exit_code == 3
@@ -194,7 +196,13 @@ def test_components_by_full_name_short_name_or_lone_role() -> None:
     for word in ("worker", "worker-3"):
         with pytest.raises(NotFoundError) as caught:
             resolve_component("demo", word, observed)
-        assert "demo-worker-1 demo-worker-2" in caught.value.hint
+        # A newcomer who asks for a pod's logs is told how to get them.
+        assert caught.value.hint.splitlines() == [
+            "one of: demo-worker-1 demo-worker-2"
+            if word == "worker"
+            else "one of: " + " ".join(observed.containers),
+            f"of a pod: podyard --name demo kubectl logs {word}",
+        ]
     with pytest.raises(NotFoundError, match="no cluster 'demo'"):
         resolve_component("demo", "worker-1", Observed())
 

@@ -28,6 +28,7 @@ from podyard.cluster.plan import (
     as_if_on,
     free_subnets,
     on_another_image,
+    phases,
     plan,
     resolve_nodes,
 )
@@ -165,6 +166,43 @@ def test_the_registry_in_use_is_not_replaced_for_an_image() -> None:
     steps = make_plan(dataclasses.replace(after, registry=stopped))
     assert steps[0] == RemoveContainer(REGISTRY.name, "the image changed")
     assert carry_out(dataclasses.replace(after, registry=stopped), steps).registry is not None
+
+
+def titles(steps: list[Step]) -> list[str]:
+    return [title for title, _ in phases(steps)]
+
+
+def test_each_phase_is_told_by_how_many_and_one_is_one() -> None:
+    full = titles(make_plan(Observed()))
+    assert full == [
+        "creating the network",
+        "creating 10 volumes",
+        "creating 1 container",
+        "connecting 1 container",
+        "starting 1 container",
+        "creating 8 containers",
+        "starting 8 containers",
+    ]
+    after = carry_out(Observed(), make_plan(Observed()))
+    lost = {name: row for name, row in after.containers.items() if name != "demo-worker-2"}
+    assert titles(make_plan(dataclasses.replace(after, containers=lost))) == [
+        "creating 1 container",
+        "starting 1 container",
+    ]
+
+
+def test_few_containers_that_are_replaced_are_named() -> None:
+    after = carry_out(Observed(), make_plan(Observed()))
+    for changed, title in (
+        (["demo-worker-1"], "replacing 1 container (demo-worker-1)"),
+        (["demo-apiserver-1", "demo-worker-1"], "replacing 2 containers (demo-apiserver-1, demo-worker-1)"),
+        (sorted(after.containers), f"replacing {len(after.containers)} containers"),
+    ):
+        rows = {
+            name: dataclasses.replace(row, definition="other") if name in changed else row
+            for name, row in after.containers.items()
+        }
+        assert titles(make_plan(dataclasses.replace(after, containers=rows)))[0] == title
 
 
 STATES = st.sampled_from(["created", "running", "paused", "exited", "dead"])

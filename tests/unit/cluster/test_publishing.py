@@ -99,7 +99,7 @@ def test_an_ipv6_port_is_free_where_only_ipv4_has_it() -> None:
 
 def test_only_a_node_that_there_is_publishes() -> None:
     require_nodes(parse(["8080:80@2"]), 2)
-    with pytest.raises(SpecError, match="a port of node 2 is to be published, and the cluster has 1 nodes"):
+    with pytest.raises(SpecError, match="a port of node 2 is to be published, and the cluster has 1 node"):
         require_nodes(parse(["8080:80@2"]), 1)
     with pytest.raises(SpecError) as refused:
         require_nodes(parse(["8080:80"]), 0)
@@ -202,7 +202,7 @@ def test_without_what_was_told_the_engine_says_how_many_etcd_members_there_are(s
     if content is not None:
         (state.path / "cluster.yaml").write_text(content, encoding="utf-8")
     wish = Settings.of(WAS).applied(ClusterSpec("demo"))
-    with pytest.raises(SpecError, match="the cluster has 1 etcd members") as refused:
+    with pytest.raises(SpecError, match="the cluster has 1 etcd member,") as refused:
         bringup._check_wish(wish, there, state, Notes())
     assert "controlPlane: {etcd: 1}" in refused.value.hint
     bringup._check_wish(replace(wish, etcd_members=1), there, state, Notes())
