@@ -15,11 +15,7 @@ from podyard.cluster.composefiles import write_files
 from podyard.cluster.settings import Settings
 from podyard.cluster.spec import DEFAULT_NODES, ClusterSpec
 
-_nodes = click.option(
-    "--nodes",
-    type=click.IntRange(min=0),
-    help=f"How many nodes; default: as the file says, else {DEFAULT_NODES}.",
-)
+_nodes = wish.nodes_option(f"How many nodes; default: as the file says, else {DEFAULT_NODES}.")
 _subnet = click.option(
     "--subnet", default=DEFAULT_PLACEMENT.subnet, show_default=True, help="The cluster's network, a /22."
 )

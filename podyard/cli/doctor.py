@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 from click.shell_completion import get_completion_class
 
+from podyard.cli import wish
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cluster import preflight
@@ -15,7 +16,7 @@ from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.preflight import HostFacts, Problem
-from podyard.cluster.spec import IMAGE
+from podyard.cluster.spec import DEFAULT_NODES, IMAGE
 from podyard.cluster.wording import counted
 
 _GIB = 1024**3
@@ -28,7 +29,7 @@ class _Seen:
 
 
 @click.command("doctor")
-@click.option("--nodes", type=click.IntRange(min=0), default=2, show_default=True, help="For how many nodes.")
+@wish.nodes_option("For how many nodes.", default=DEFAULT_NODES)
 @pass_scope
 def doctor(scope: Scope, nodes: int) -> None:
     """Check the engine and the host, as `up` does before it begins, and change nothing.
@@ -70,7 +71,8 @@ def lines(facts: HostFacts, *, image_present: bool) -> list[str]:
     if facts.free_disk_bytes is not None:
         seen.append(f"{facts.free_disk_bytes / _GIB:.1f} GiB free below {engine.root_directory}")
     if facts.inotify_instances is not None:
-        seen.append(f"fs.inotify.max_user_instances is {facts.inotify_instances}")
+        enough_for = counted(facts.inotify_instances // preflight.INOTIFY_INSTANCES_A_NODE, "node")
+        seen.append(f"fs.inotify.max_user_instances is {facts.inotify_instances}, enough for {enough_for}")
     return seen
 
 

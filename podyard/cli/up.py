@@ -12,7 +12,7 @@ from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import bringup, publishing
 from podyard.cluster.settings import Settings
-from podyard.cluster.spec import MIN_NODE_GRACE_S, ClusterSpec
+from podyard.cluster.spec import DEFAULT_NODES, MIN_NODE_GRACE_S, ClusterSpec
 from podyard.cluster.state import StateDirectory
 from podyard.cluster.wording import counted, podyard_on
 
@@ -36,9 +36,7 @@ def _told(
 
 @click.command("up", epilog="\b\nA file for --config:\n\n\b\n" + wish.EXAMPLE)
 @wish.config_option
-@click.option(
-    "--nodes", type=click.IntRange(min=0), help="How many nodes; default: as many as there are, else 2."
-)
+@wish.nodes_option(f"How many nodes; default: as many as there are, else {DEFAULT_NODES}.")
 @click.option(
     "--publish",
     multiple=True,

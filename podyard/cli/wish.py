@@ -13,6 +13,7 @@ import click
 from podyard.cli.commands import Scope
 from podyard.cluster.errors import SpecError
 from podyard.cluster.settings import Settings
+from podyard.cluster.spec import MAX_NODES
 
 if TYPE_CHECKING:
     from podyard.cluster.clusterfile import ClusterFile
@@ -45,6 +46,25 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A YAML file that says what the cluster is; - for standard input. Other options win over it.",
     )
     return option(command)
+
+
+def nodes_option(
+    text: str, *, default: int | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--nodes`, with the bounds that every cluster has.
+
+    Args:
+        text: its help.
+        default: shown; None for none.
+    """
+    return click.option(
+        "--nodes",
+        type=click.IntRange(0, MAX_NODES),
+        metavar="NUMBER",
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
 
 def read_file(path: str) -> ClusterFile:

@@ -10,6 +10,7 @@ from podyard.cli import cluster, kubectl, machines, up
 from podyard.cli.commands import Scope, name_option, pass_scope, podyard, run
 from podyard.cluster.errors import NotFoundError, SpecError
 from podyard.cluster.rest import LOOK_AT_SERVER, Unreachable
+from podyard.cluster.spec import MAX_NODES
 
 
 @click.group()
@@ -44,6 +45,21 @@ def test_every_command_on_a_cluster_takes_a_name():
     for of in (machines.node, machines.component):
         commands += [of, *of.commands.values()]
     assert [c.name for c in commands if not any("--name" in p.opts for p in c.params)] == []
+
+
+@pytest.mark.parametrize("word", ["up", "doctor", "compose", "compose-files"])
+def test_every_number_of_nodes_has_the_bounds_of_a_cluster(word):
+    done = CliRunner().invoke(podyard, [word, "--nodes", str(MAX_NODES + 1)])
+    assert done.exit_code == 2
+    assert f"0<=x<={MAX_NODES}" in done.output
+    assert f"0<=x<={MAX_NODES}" in CliRunner().invoke(podyard, [word, "--help"]).output
+
+
+def test_no_command_has_a_number_of_nodes_that_is_not_tested_above():
+    context = click.Context(podyard)
+    commands = {name: podyard.get_command(context, name) for name in podyard.list_commands(context)}
+    found = {n for n, each in commands.items() if each and any("--nodes" in p.opts for p in each.params)}
+    assert found == {"up", "doctor", "compose", "compose-files"}
 
 
 def test_the_help_names_the_environment_variable():

@@ -44,11 +44,13 @@ def test_a_good_host(run):
     assert result.exit_code == 0
     assert result.output.splitlines()[-1] == "this host can carry a cluster of 3 nodes"
     assert "will be built by the first up" in result.output
+    assert "fs.inotify.max_user_instances is 128, enough for 8 nodes" in result.output
 
 
 def test_a_host_that_cannot_carry_it(run):
     result = run(20)
     assert result.exit_code == 3
+    assert "fs.inotify.max_user_instances is 20, enough for 1 node\n" in result.output
     assert "error: fs.inotify.max_user_instances is 20; about 48 are needed for 3 nodes" in result.output
     assert "hint: sudo sysctl fs.inotify.max_user_instances=512" in result.output
 
