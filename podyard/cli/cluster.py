@@ -14,7 +14,7 @@ from typing import TypeVar
 import click
 
 from podyard.base import clock
-from podyard.cli import colours
+from podyard.cli import colours, completing
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup, exporting, publishing, pushing
@@ -226,7 +226,7 @@ def list_clusters() -> None:
 
 
 @click.command("logs")
-@click.argument("component")
+@click.argument("component", shell_complete=completing.log_sources)
 @click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from podyard.cli import colours
+from podyard.cli import colours, completing
 from podyard.cli.main import EPILOG, load_command
 from podyard.cli.mistyped import SuggestingGroup, meant_for_kubectl
 from podyard.cluster.errors import ClusterError
@@ -55,7 +56,11 @@ def name_option(command: Callable[..., Any]) -> Callable[..., Any]:
     A group's subcommands inherit the group's.
     """
     option = click.option(
-        "--name", expose_value=False, callback=_choose, help="Which cluster, as before the command."
+        "--name",
+        expose_value=False,
+        callback=_choose,
+        shell_complete=completing.clusters,
+        help="Which cluster, as before the command.",
     )
     return option(command)
 
@@ -105,6 +110,15 @@ class LazyGroup(SuggestingGroup):
     def shown_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (_, text) in _COMMANDS.items() if text]
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click itself would import every subcommand for its text.
+        words = [
+            CompletionItem(name, help=_COMMANDS[name][1])
+            for name in self.shown_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return words + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.shown_commands(ctx)])
@@ -117,6 +131,7 @@ class LazyGroup(SuggestingGroup):
     show_default=True,
     envvar="PODYARD_NAME",
     show_envvar=True,
+    shell_complete=completing.clusters,
     help="Which cluster; may stand after the command too.",
 )
 @click.version_option(VERSION, prog_name="podyard")

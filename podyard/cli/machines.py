@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from podyard.base import clock
+from podyard.cli import completing
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.mistyped import SuggestingGroup
@@ -15,8 +16,9 @@ from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup
 from podyard.cluster.conditions import Machine, outlook
 from podyard.cluster.engine import Engine
+from podyard.cluster.spec import COMPONENTS, NODES
 from podyard.cluster.state import StateDirectory
-from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
+from podyard.cluster.verbs import Verbs
 from podyard.cluster.wording import counted
 
 _WAIT_S = 120.0
@@ -75,7 +77,8 @@ def _verb(name: str, *, node: bool) -> click.Command:
     if node:
         word = "NotReady" if breaks else "Ready"
         decorated = click.option("--wait", is_flag=True, help=f"Return when the node is {word}.")(decorated)
-    decorated = click.argument("target", metavar="NAME")(decorated)
+    names = completing.nodes if node else completing.components
+    decorated = click.argument("target", metavar="NAME", shell_complete=names)(decorated)
     return click.command(name, short_help=text)(decorated)
 
 
@@ -127,7 +130,7 @@ def add(scope: Scope) -> None:
 
 
 @node.command("remove")
-@click.argument("target", metavar="NAME")
+@click.argument("target", metavar="NAME", shell_complete=completing.nodes)
 @pass_scope
 def remove(scope: Scope, target: str) -> None:
     """Take the last node out: its object, container and volumes. Undoes `add`.

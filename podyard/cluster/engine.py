@@ -20,7 +20,15 @@ import docker.types
 import requests.exceptions
 
 from podyard.cluster.enginehost import LOOPBACK, host_of
-from podyard.cluster.enginerows import archive_of, bindings, from_inspect, from_list, published, subnets
+from podyard.cluster.enginerows import (
+    archive_of,
+    bindings,
+    by_cluster,
+    from_inspect,
+    from_list,
+    published,
+    subnets,
+)
 from podyard.cluster.errors import ClusterError, PreflightError
 from podyard.cluster.plan import Observed, ObservedContainer, ObservedNetwork
 from podyard.cluster.roles import LOG_OPTIONS, Container, File
@@ -143,12 +151,7 @@ class Engine:
 
     async def clusters(self) -> dict[str, list[ObservedContainer]]:
         """Containers of every cluster on this engine, by cluster name."""
-        rows = await self._call(self._api.containers, all=True, filters={"label": LABEL_CLUSTER})
-        found: dict[str, list[ObservedContainer]] = {}
-        for row in rows:
-            if row["Labels"][LABEL_CLUSTER]:
-                found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(from_list(row))
-        return found
+        return by_cluster(await self._call(self._api.containers, all=True, filters={"label": LABEL_CLUSTER}))
 
     async def labelled(self, label: str) -> dict[str, str]:
         """Cluster -> value of a label that anything of it has: containers, volumes, network."""
@@ -433,7 +436,20 @@ class Engine:
             await self.remove_image(f"{repository}:{tag}")
 
 
-def _new_client() -> tuple[docker.DockerClient, str]:
+def glimpse(timeout_s: float) -> dict[str, list[ObservedContainer]]:
+    """As `Engine.clusters`, for whoever cannot wait: each question to the engine has this deadline.
+
+    Raises:
+        Exception: whatever the SDK raises, for nobody is to be told.
+    """
+    client, _ = _new_client(timeout_s)
+    try:
+        return by_cluster(client.api.containers(all=True, filters={"label": LABEL_CLUSTER}))
+    finally:
+        client.close()
+
+
+def _new_client(timeout_s: float = _REQUEST_TIMEOUT_S) -> tuple[docker.DockerClient, str]:
     """A client, and the address of the engine that it talks to; empty for the SDK's default."""
     named = os.environ.get("DOCKER_HOST", "")
     if not named:
@@ -442,12 +458,12 @@ def _new_client() -> tuple[docker.DockerClient, str]:
             client = docker.DockerClient(
                 base_url=context.Host,
                 tls=context.TLSConfig or False,
-                timeout=_REQUEST_TIMEOUT_S,
+                timeout=timeout_s,
                 version="auto",
             )
             client.ping()
             return client, context.Host
-    client = docker.from_env(timeout=_REQUEST_TIMEOUT_S, version="auto")
+    client = docker.from_env(timeout=timeout_s, version="auto")
     client.ping()
     return client, named
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.roles import File
-from podyard.cluster.spec import LABEL_DEFINITION, LABEL_ROLE, Port
+from podyard.cluster.spec import LABEL_CLUSTER, LABEL_DEFINITION, LABEL_ROLE, Port
 
 
 def subnets(network: Mapping[str, Any]) -> list[str]:
@@ -29,6 +29,15 @@ def from_list(row: Mapping[str, Any]) -> ObservedContainer:
         definition=row["Labels"].get(LABEL_DEFINITION, ""),
         addresses={name: network.get("IPAddress", "") for name, network in networks.items()},
     )
+
+
+def by_cluster(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[ObservedContainer]]:
+    """Containers as the engine lists them, all with the label of a cluster; the registry is no cluster's."""
+    found: dict[str, list[ObservedContainer]] = {}
+    for row in rows:
+        if row["Labels"][LABEL_CLUSTER]:
+            found.setdefault(row["Labels"][LABEL_CLUSTER], []).append(from_list(row))
+    return found
 
 
 def from_inspect(row: Mapping[str, Any]) -> ObservedContainer:

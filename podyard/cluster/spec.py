@@ -67,6 +67,10 @@ class Role(StrEnum):
     REGISTRY = "registry"
 
 
+# What `podyard node` and `podyard component` act on.
+NODES = (Role.WORKER,)
+COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
+
 # First address of each role, counted from the network's own.
 _ADDRESS_OFFSET = {
     Role.ETCD: 16,

@@ -61,11 +61,6 @@ def heal_rules() -> str:
     return f"table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 
-# What `podyard node` and `podyard component` act on.
-NODES = (Role.WORKER,)
-COMPONENTS = (Role.ETCD, Role.APISERVER, Role.SCHEDULER, Role.CONTROLLER_MANAGER)
-
-
 class Verbs:
     """Verbs on the containers of one cluster."""
 

@@ -37,9 +37,17 @@ from podyard.cluster.errors import ClusterError, NotReadyError
 from podyard.cluster.kubectl import find_kubectl
 from podyard.cluster.progress import Progress
 from podyard.cluster.settings import Settings
-from podyard.cluster.spec import DEFAULT_NODE_GRACE_S, DEFAULT_TOLERATION_S, ClusterSpec, HostPorts, Role
+from podyard.cluster.spec import (
+    COMPONENTS,
+    DEFAULT_NODE_GRACE_S,
+    DEFAULT_TOLERATION_S,
+    NODES,
+    ClusterSpec,
+    HostPorts,
+    Role,
+)
 from podyard.cluster.state import StateDirectory
-from podyard.cluster.verbs import COMPONENTS, NODES, Verbs
+from podyard.cluster.verbs import Verbs
 from podyard.testing import reaper
 from podyard.testing.owners import LABEL_OWNER, is_gone, own
 

@@ -11,9 +11,9 @@ from podyard.cli import machines
 from podyard.cli.commands import Scope
 from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError
 from podyard.cluster.plan import Observed, ObservedContainer
-from podyard.cluster.spec import ClusterSpec, Placement
+from podyard.cluster.spec import NODES, ClusterSpec, Placement
 from podyard.cluster.state import Home, StateDirectory
-from podyard.cluster.verbs import NODES, Verbs
+from podyard.cluster.verbs import Verbs
 
 NODE = "demo-worker-1"
 

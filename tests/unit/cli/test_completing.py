@@ -1,0 +1,118 @@
+"""What a shell completes: names of what there is, and never a word of complaint."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from podyard.cli import completing
+from podyard.cli.commands import podyard
+from podyard.cluster import engine
+from podyard.cluster.plan import ObservedContainer
+
+ROLES = ["etcd-1", "apiserver-1", "scheduler-1", "worker-1", "worker-2"]
+
+
+def of_cluster(name: str, *short: str) -> list[ObservedContainer]:
+    return [ObservedContainer(f"{name}-{one}", one.rpartition("-")[0], "running", "", "") for one in short]
+
+
+CLUSTERS = {"podyard": of_cluster("podyard", *ROLES), "lab": of_cluster("lab", "worker-1", "files")}
+
+
+@pytest.fixture
+def complete(monkeypatch, capsys):
+    """What podyard offers for a line whose last word is not done."""
+    monkeypatch.delenv("PODYARD_NAME", raising=False)
+    monkeypatch.setattr(engine, "glimpse", lambda _: CLUSTERS)
+
+    def complete(line: str) -> list[str]:
+        *before, incomplete = line.split(" ")
+        shell = ShellComplete(podyard, {}, "podyard", "_PODYARD_COMPLETE")
+        offered = [item.value for item in shell.get_completions(before, incomplete)]
+        assert capsys.readouterr() == ("", "")
+        return offered
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("node kill w", ["worker-1", "worker-2"]),
+        ("node kill ", ["worker-1", "worker-2"]),
+        ("node kill podyard-worker-1", ["podyard-worker-1"]),
+        ("node kill --wait worker-2", ["worker-2"]),
+        ("node remove ", ["worker-1", "worker-2"]),
+        ("node kill etcd", []),
+        ("component kill ", ["apiserver-1", "etcd-1", "scheduler-1"]),
+        ("component resume a", ["apiserver-1"]),
+        ("logs a", ["apiserver-1"]),
+        (
+            "logs ",
+            ["apiserver-1", "etcd-1", "scheduler-1", "worker-1", "worker-2", "export", "podyard-registry"],
+        ),
+        ("--name ", ["lab", "podyard"]),
+        ("--name l", ["lab"]),
+        ("down --name ", ["lab", "podyard"]),
+        ("node kill --name ", ["lab", "podyard"]),
+        ("--name lab node kill ", ["worker-1"]),
+        ("node --name lab kill ", ["worker-1"]),
+        ("node kill --name lab ", ["worker-1"]),
+        ("node kill --name lab lab-", ["lab-worker-1"]),
+        ("--name lab component kill ", []),
+        ("--name none logs e", ["export"]),
+    ],
+)
+def test_names_are_those_of_what_there_is(complete, line, offered):
+    assert complete(line) == offered
+
+
+def test_the_environment_chooses_the_cluster_too(complete, monkeypatch):
+    monkeypatch.setenv("PODYARD_NAME", "lab")
+    assert complete("node kill ") == ["worker-1"]
+    assert complete("--name podyard node kill ") == ["worker-1", "worker-2"]
+
+
+def test_a_name_that_no_cluster_can_have_is_not_complained_about(complete):
+    assert complete("--name BAD_ node kill ") == []
+    # Behind the command's word click forgets what is refused.
+    assert complete("node --name BAD_ kill ") == ["worker-1", "worker-2"]
+
+
+def test_podyards_own_words_are_those_of_its_help_and_import_nothing(complete, monkeypatch):
+    monkeypatch.setattr("podyard.cli.commands.load_command", pytest.fail)
+    offered = complete("")
+    assert offered[:3] == ["up", "build", "down"]
+    assert not {"run", "init", "compose-files"} & set(offered)
+    assert complete("sta") == ["status"]
+
+
+ASKED = ["node kill ", "component kill ", "logs w", "--name ", "down --name "]
+
+
+@pytest.mark.parametrize("line", ASKED)
+def test_an_engine_that_refuses_is_not_mentioned(complete, monkeypatch, line):
+    def refuse(_: float) -> None:
+        raise OSError("no engine")
+
+    monkeypatch.setattr(engine, "glimpse", refuse)
+    assert complete(line) == []
+
+
+@pytest.mark.parametrize("line", ASKED)
+def test_an_engine_that_does_not_answer_is_not_waited_for(complete, monkeypatch, line):
+    answers = threading.Event()
+    monkeypatch.setattr(engine, "glimpse", lambda _: answers.wait() and CLUSTERS)
+    monkeypatch.setattr(completing, "PATIENCE_S", 0.01)
+    assert complete(line) == []
+    answers.set()
+
+
+def test_an_import_that_fails_is_not_mentioned(complete, monkeypatch):
+    monkeypatch.setitem(sys.modules, "podyard.cluster.engine", None)
+    monkeypatch.delattr("podyard.cluster.engine")
+    assert complete("--name ") == []
