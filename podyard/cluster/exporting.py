@@ -84,4 +84,4 @@ async def _objects(cluster: str, directory: Path, progress: Progress) -> None:
         for name, path in _OBJECTS.items():
             await asyncio.to_thread((directory / name).write_bytes, await ask.get(path))
     except ClusterError as error:
-        progress.note(f"the API server gives no objects: {error}")
+        progress.note(f"the objects are left out: {error}")

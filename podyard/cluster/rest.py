@@ -119,9 +119,24 @@ class RestProbe:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(str(error) or repr(error)) from error
+            raise self._complaint(error, timeout_s) from error
         finally:
             connection.close()
+
+    def _complaint(self, error: OSError | http.client.HTTPException, timeout_s: float) -> Unreachable:
+        """What a user reads: a server that starts refuses, resets or cuts, each worded by another library."""
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"the API server does not answer within {timeout_s:g} s")
+        if isinstance(error, ssl.SSLError) and not isinstance(
+            error, ssl.SSLEOFError | ssl.SSLZeroReturnError
+        ):
+            return Unreachable(
+                f"what answers at port {self._port} is not this cluster's API server",
+                hint=f"see what has the port: ss -ltnp 'sport = :{self._port}'",
+            )
+        if isinstance(error, ConnectionError | ssl.SSLError | http.client.HTTPException):
+            return Unreachable("the API server does not answer yet")
+        return Unreachable(f"the API server cannot be reached: {error.strerror or error}")
 
 
 def _node_state(item: Mapping[str, Any]) -> NodeState:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -115,8 +119,97 @@ def test_what_is_not_ready_is_told(serve: Callable[[Answers], RestProbe]) -> Non
         asyncio.run(probe.nodes())
 
 
-def test_nobody_there(serve: Callable[[Answers], RestProbe], tmp_path: Path) -> None:
+@pytest.fixture
+def files(serve: Callable[[Answers], RestProbe], tmp_path: Path) -> dict[str, Path]:
+    """What a probe needs besides a server."""
     serve({})
-    files = {"ca": tmp_path / "ca.crt", "certificate": tmp_path / "admin.crt", "key": tmp_path / "admin.key"}
-    with pytest.raises(Unreachable, match="refused"):
-        asyncio.run(RestProbe(HostPorts(1, 0, 0), **files).readyz())
+    return {"ca": tmp_path / "ca.crt", "certificate": tmp_path / "admin.crt", "key": tmp_path / "admin.key"}
+
+
+def complaint(
+    port: int, files: dict[str, Path], *, timeout_s: float = 3.0, host: str = "127.0.0.1"
+) -> Unreachable:
+    with pytest.raises(Unreachable) as told:
+        asyncio.run(RestProbe(HostPorts(port, 0, 0, host), **files).readyz(timeout_s=timeout_s))
+    # Neither a library's words nor a number of the kernel's.
+    assert not re.search(r"SSL|_ssl|Errno|EOF|0x", str(told.value))
+    return told.value
+
+
+Treats = Callable[[socket.socket], None]
+
+
+@contextmanager
+def treating(connection: Treats) -> Iterator[int]:
+    """A server that does something to each connection, and ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with client, suppress(OSError):
+                        connection(client)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def reset_after_the_first_words(client: socket.socket) -> None:
+    client.recv(1)
+    reset(client)
+
+
+def cut_after_the_first_words(client: socket.socket) -> None:
+    client.recv(4096)
+
+
+@pytest.mark.parametrize(
+    "treat", [socket.socket.fileno, reset, reset_after_the_first_words, cut_after_the_first_words]
+)
+def test_a_server_that_starts_does_not_answer_yet(treat: Treats, files: dict[str, Path]) -> None:
+    with treating(treat) as port:
+        assert str(complaint(port, files)) == "the API server does not answer yet"
+
+
+def test_nobody_there(files: dict[str, Path]) -> None:
+    assert str(complaint(1, files)) == "the API server does not answer yet"
+
+
+def test_one_that_is_silent_is_told_with_how_long_it_was_waited_for(files: dict[str, Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        told = complaint(silent.getsockname()[1], files, timeout_s=0.05)
+    assert str(told) == "the API server does not answer within 0.05 s"
+
+
+def speaks_no_tls(client: socket.socket) -> None:
+    client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    client.recv(4096)
+
+
+def test_something_else_at_the_port_is_told_with_how_to_find_it(files: dict[str, Path]) -> None:
+    with treating(speaks_no_tls) as port:
+        told = complaint(port, files)
+    assert str(told) == f"what answers at port {port} is not this cluster's API server"
+    assert told.hint == f"see what has the port: ss -ltnp 'sport = :{port}'"
+
+
+def test_another_clusters_server_is_not_ours(
+    serve: Callable[[Answers], RestProbe], files: dict[str, Path]
+) -> None:
+    port = serve({})._port
+    files["ca"].write_bytes(pki.new_authority("kubernetes", now_s=clock.real_now_s()).certificate)
+    assert "is not this cluster's API server" in str(complaint(port, files))
+
+
+def test_a_host_that_cannot_be_found_is_told_in_plain_words(files: dict[str, Path]) -> None:
+    assert str(complaint(1, files, host="no.such.host.invalid")).startswith(
+        "the API server cannot be reached: "
+    )
