@@ -56,7 +56,7 @@ from podyard.cluster.spec import (
     container_name,
 )
 from podyard.cluster.state import Busy, StateDirectory, engine_locks, locked
-from podyard.cluster.wording import counted, named
+from podyard.cluster.wording import counted, named, podyard_on
 
 T = TypeVar("T")
 
@@ -464,10 +464,11 @@ async def _await_ready(
     end_s = clock.real_monotonic_s() + request.ready_deadline_s
     for name, ports in placement.ports.items():
         with progress.step(f"waiting for {name}"):
-            await _poll(engine, probe(state, ports).readyz, name, end_s)
+            await _poll(engine, probe(state, ports).readyz, [name], end_s, command=podyard_on(spec.name))
     if not spec.nodes:
         return
-    first = probe(state, placement.ports[spec.names(Role.APISERVER)[0]])
+    server = spec.names(Role.APISERVER)[0]
+    first = probe(state, placement.ports[server])
     names = spec.names(Role.WORKER)
 
     async def nodes_ready() -> None:
@@ -484,15 +485,20 @@ async def _await_ready(
             raise Unreachable("; ".join(missing))
 
     with progress.step(f"waiting for {counted(len(names), 'node')}"):
-        await _poll(engine, nodes_ready, names[0], end_s)
+        await _poll(engine, nodes_ready, [server, names[0]], end_s, command=podyard_on(spec.name))
 
 
-async def _poll(engine: Engine, ask: Callable[[], Awaitable[None]], container: str, end_s: float) -> None:
+async def _poll(
+    engine: Engine, ask: Callable[[], Awaitable[None]], needed: Sequence[str], end_s: float, *, command: str
+) -> None:
     """Asks until there is no complaint.
 
+    Args:
+        needed: the containers without which there will always be one; the last is what is waited for.
+        command: what a command on the cluster begins with.
+
     Raises:
-        NotReadyError: `end_s` (real monotonic) passed, or the container died; the text has the last
-            complaint and the end of the container's output.
+        NotReadyError: `end_s` (real monotonic) passed, or a container that is needed has ended.
     """
     while True:
         try:
@@ -500,12 +506,27 @@ async def _poll(engine: Engine, ask: Callable[[], Awaitable[None]], container: s
             return
         except Unreachable as complaint:
             reason = str(complaint)
-        found = await engine.inspect(container)
-        dead = found is None or found.state in {"exited", "dead"}
-        if dead or clock.real_monotonic_s() >= end_s:
-            lines = "\n".join(await engine.last_lines(container, 15))
+        for container in needed:
+            found = await engine.inspect(container)
+            if found is None:
+                raise NotReadyError(
+                    f"{container} is gone: it was removed while `up` waited for {needed[-1]}",
+                    hint=f"{command} up makes it anew; if it was to go, nothing is left to do",
+                )
+            if found.state in {"exited", "dead"}:
+                problem = f"{container} has exited while `up` waited for {needed[-1]}"
+                raise NotReadyError(
+                    await _with_output(engine, container, problem),
+                    hint=f"see: {command} logs {container}; {command} up starts it again",
+                )
+        if clock.real_monotonic_s() >= end_s:
             raise NotReadyError(
-                f"{container} {'has exited' if dead else 'is not ready'}: {reason}\n{lines}",
-                hint=f"see: podyard logs {container}; podyard up goes on from here",
+                await _with_output(engine, needed[-1], f"{needed[-1]} is not ready: {reason}"),
+                hint=f"see: {command} logs {needed[-1]}; {command} up goes on from here",
             )
         await clock.real_sleep(_POLL_S)
+
+
+async def _with_output(engine: Engine, container: str, text: str) -> str:
+    """A text with the end of a container's output below it, if there is any."""
+    return "\n".join([text, *await engine.last_lines(container, 15)])
