@@ -387,6 +387,10 @@ class Engine:
         row = await self._unless_missing(self._api.inspect_image, reference)
         return dict(((row or {}).get("Config") or {}).get("Labels") or {})
 
+    async def image_names(self) -> list[str]:
+        """Every name with a tag of every image."""
+        return [name for row in await self._call(self._api.images) for name in row["RepoTags"] or ()]
+
     async def untagged_images(self, label: str) -> list[str]:
         """Ids of images that carry the label and have no tag."""
         filters = {"label": label, "dangling": True}

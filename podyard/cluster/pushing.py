@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from podyard.cluster.engine import Engine
 from podyard.cluster.errors import ClusterError, NotFoundError
@@ -10,6 +11,7 @@ from podyard.cluster.progress import Progress
 from podyard.cluster.spec import REGISTRY_NAME, REGISTRY_PORT
 
 _DEFAULT_HOST = "docker.io"
+_SHOWN = 5
 
 
 async def push(engine: Engine, image: str, progress: Progress, *, cluster: str) -> None:
@@ -23,7 +25,10 @@ async def push(engine: Engine, image: str, progress: Progress, *, cluster: str) 
     """
     path, tag = registry_path(image)
     if not await engine.image_id(image):
-        raise NotFoundError(f"the engine has no image {image!r}", hint="docker images shows those there are")
+        raise NotFoundError(
+            f"the engine has no image {image if _has_tag(image) else f'{image}:{tag}'}",
+            hint=_those_there_are(path, await engine.image_names()),
+        )
     own = f"{cluster}-registry"
     name = own if await engine.inspect(own) is not None else REGISTRY_NAME
     registry = await engine.inspect(name)
@@ -32,6 +37,21 @@ async def push(engine: Engine, image: str, progress: Progress, *, cluster: str) 
         raise NotFoundError("the registry does not run", hint="podyard up starts it")
     with progress.step(f"pushing {image}"):
         await engine.push(image, f"127.0.0.1:{port}/{path}", tag, progress.detail)
+
+
+def _those_there_are(path: str, names: Iterable[str]) -> str:
+    """What could have been meant: the images that differ in nothing but the tag, or the host's name."""
+    # An image that lost its tag to another is listed as none.
+    named = [name for name in names if "<none>" not in name and "@" not in name]
+    found = sorted(name for name in named if registry_path(name)[0] == path)
+    if not found:
+        return "docker images shows those there are"
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"there is {', '.join(found[:_SHOWN])}{more}: podyard push {found[0]}"
+
+
+def _has_tag(image: str) -> bool:
+    return ":" in image.rpartition("/")[2]
 
 
 def registry_path(image: str) -> tuple[str, str]:
@@ -46,7 +66,7 @@ def registry_path(image: str) -> tuple[str, str]:
             hint="give it a tag first: docker tag IMAGE NAME:TAG",
         )
     path, tag = image, "latest"
-    if ":" in image.rpartition("/")[2]:
+    if _has_tag(image):
         path, _, tag = image.rpartition(":")
     host, slash, rest = path.partition("/")
     if slash and (re.search(r"[.:]", host) or host == "localhost"):
