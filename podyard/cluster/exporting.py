@@ -14,6 +14,7 @@ from podyard.cluster.homes import require_home
 from podyard.cluster.progress import Progress
 from podyard.cluster.spec import Role
 from podyard.cluster.state import StateDirectory
+from podyard.cluster.wording import counted
 
 _POD_LOGS = "/var/log/pods"
 # File -> where the API server lists it.
@@ -43,15 +44,17 @@ async def export(engine: Engine, cluster: str, directory: Path, progress: Progre
     if not observed.containers:
         raise no_cluster(cluster)
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-    for name, container in sorted(observed.containers.items()):
-        with progress.step(f"copying the logs of {name}"):
+    # One step for all: each takes a moment.
+    with progress.step(
+        f"copying the logs of {counted(len(observed.containers), 'container')} and the objects"
+    ):
+        for name, container in sorted(observed.containers.items()):
             try:
                 await asyncio.to_thread(_write_output, engine, name, directory / f"{name}.log")
                 if container.role == Role.WORKER.value:
                     await _pod_logs(engine, name, directory / name)
             except EngineError as error:
                 progress.note(f"{name}: {error}")
-    with progress.step("copying the objects"):
         await _objects(cluster, directory / "objects", progress)
 
 

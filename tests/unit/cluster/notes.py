@@ -6,13 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 
 class Notes:
-    """Progress of which only the notes are kept."""
+    """Progress of which notes and steps are kept."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.steps: list[str] = []
 
-    def step(self, _: str) -> AbstractContextManager[None]:
+    def step(self, text: str) -> AbstractContextManager[None]:
         """See `Progress`."""
+        self.steps.append(text)
         return nullcontext()
 
     def detail(self, text: str) -> None:
