@@ -77,6 +77,8 @@ def build() -> None:
 def down(scope: Scope) -> None:
     """Remove the cluster: containers, volumes, network, certificates. The registry and the image stay.
 
+    What `kubeconfig --merge` has added to your own kubeconfig goes too.
+
     \b
     podyard down
     podyard --name other down

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
-from pathlib import Path
-from typing import Any
 
 import click
-import yaml
 
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, pass_scope
-from podyard.cluster import adopting
+from podyard.cluster import adopting, userconfig
 from podyard.cluster.errors import ClusterError, NotFoundError
 from podyard.cluster.kubectl import find_kubectl
-from podyard.cluster.state import StateDirectory, merged
+from podyard.cluster.state import StateDirectory
 from podyard.cluster.wording import podyard_on
 
 
@@ -90,7 +88,10 @@ def kubeconfig_for(name: str, arguments: Sequence[str]) -> str:
 
 @click.command("kubeconfig")
 @click.option(
-    "--merge", is_flag=True, help="Add it to ~/.kube/config (or the file that KUBECONFIG names) and use it."
+    "--merge",
+    is_flag=True,
+    help="Add it to ~/.kube/config (or the first file that KUBECONFIG names) and make its context the "
+    "current one, until `down` takes it out.",
 )
 @pass_scope
 def kubeconfig(scope: Scope, merge: bool) -> None:
@@ -104,10 +105,11 @@ def kubeconfig(scope: Scope, merge: bool) -> None:
     if not merge:
         click.echo(state.kubeconfig.read_text(encoding="utf-8"), nl=False)
         return
-    config = yaml.safe_load(state.kubeconfig.read_text(encoding="utf-8"))
-    target = Path(os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube" / "config")
-    _write(target, merged(_read(target), config))
-    click.echo(f"{target}: context {config['current-context']} is the current one", err=True)
+    done = userconfig.merge(state)
+    click.echo(f"{done.path}: the context {done.context} is the current one now", err=True)
+    if done.before not in {"", done.context}:
+        back = shlex.join(["kubectl", "config", "use-context", done.before])
+        click.echo(f"before it was {done.before}, to which this goes back: {back}", err=True)
 
 
 def _existing(name: str) -> StateDirectory:
@@ -118,24 +120,3 @@ def _existing(name: str) -> StateDirectory:
     if not state.kubeconfig.exists():
         raise NotFoundError(f"there is no cluster {name!r} on this host", hint=f"{podyard_on(name)} up")
     return state
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except yaml.YAMLError as error:
-        raise ClusterError(f"{path} is no YAML: {error}", hint="mend it first; it was not touched") from error
-    if content is not None and not isinstance(content, dict):
-        raise ClusterError(f"{path} is no kubeconfig", hint="mend it first; it was not touched")
-    return content
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f"{path.name}.podyard")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        yaml.safe_dump(content, file, sort_keys=False)
-    os.replace(partial, path)

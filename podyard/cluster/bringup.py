@@ -15,7 +15,7 @@ from typing import TypeVar, assert_never
 
 from podyard.base import clock
 from podyard.cluster import ports as host_ports
-from podyard.cluster import preflight, publishing
+from podyard.cluster import preflight, publishing, userconfig
 from podyard.cluster.compose import FILES
 from podyard.cluster.engine import Engine, EngineError
 from podyard.cluster.enginehost import LOOPBACK
@@ -206,6 +206,8 @@ async def down(engine: Engine, name: str, progress: Progress) -> bool:
             await _side_by_side(engine.remove_volume, sorted(observed.volumes))
             if observed.network is not None:
                 await engine.remove_network(name)
+        for line in await asyncio.to_thread(userconfig.forget, state):
+            progress.note(line)
         state.remove()
     return True
 

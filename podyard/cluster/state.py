@@ -91,6 +91,8 @@ class StateDirectory:
         self.cluster = cluster
         self.path = data_directory() / cluster
         self.kubeconfig = self.path / "kubeconfig"
+        # Which files of the user's the cluster was merged into, a line each.
+        self.merged_into = self.path / "merged-into"
         self._placement = self.path / "cluster.yaml"
         self._cuts = self.path / "cuts.yaml"
         self._pki = self.path / "pki"
@@ -311,17 +313,3 @@ def kubeconfig(spec: ClusterSpec, placement: Placement, material: Material) -> d
 def context_name(cluster: str) -> str:
     """The name of a cluster's entries in a kubeconfig."""
     return f"podyard-{cluster}"
-
-
-def merged(into: dict[str, Any] | None, config: dict[str, Any]) -> dict[str, Any]:
-    """`into` (a kubeconfig, None for none) with the entries of `config` added or replaced; all else kept.
-
-    The current context becomes the cluster's, as other tools do that bring up a cluster.
-    """
-    result: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **(into or {})}
-    for section in ("clusters", "users", "contexts"):
-        names = {entry["name"] for entry in config[section]}
-        kept = [entry for entry in result.get(section) or [] if entry.get("name") not in names]
-        result[section] = kept + config[section]
-    result["current-context"] = config["current-context"]
-    return result

@@ -26,7 +26,6 @@ from podyard.cluster.state import (
     data_directory,
     engine_locks,
     locked,
-    merged,
 )
 from tests.unit.cluster.notes import Notes
 
@@ -234,28 +233,6 @@ def test_kubeconfig_has_everything_inside(state: StateDirectory) -> None:
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:26443"
     user = config["users"][0]["user"]
     assert base64.b64decode(user["client-certificate-data"]) == material.pairs["admin"].certificate
-
-
-def test_merging_keeps_what_is_not_ours_and_replaces_what_is(state: StateDirectory) -> None:
-    material = state.material(SPEC, PLACEMENT, now_s=NOW_S)
-    state.write_kubeconfig(SPEC, PLACEMENT, material)
-    ours = yaml.safe_load(state.kubeconfig.read_text(encoding="utf-8"))
-    theirs = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "preferences": {"colors": True},
-        "clusters": [{"name": "work", "cluster": {}}, {"name": "podyard-demo", "cluster": {"server": "old"}}],
-        "users": None,
-        "contexts": [{"name": "work", "context": {}}],
-        "current-context": "work",
-    }
-    result = merged(theirs, ours)
-    assert [entry["name"] for entry in result["clusters"]] == ["work", "podyard-demo"]
-    assert result["clusters"][1] == ours["clusters"][0]
-    assert result["preferences"] == {"colors": True}
-    assert result["current-context"] == "podyard-demo"
-    assert merged(result, ours) == result
-    assert merged(None, ours)["users"] == ours["users"]
 
 
 def _hold(name: str, held: object, release: object) -> None:
