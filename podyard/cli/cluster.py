@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -206,25 +206,48 @@ async def _readiness(name: str, observed: Observed) -> dict[str, str]:
 
 @click.command("list")
 def list_clusters() -> None:
-    """Show the clusters of this host's engine."""
+    """Show the clusters of this host's engine.
 
-    async def gather(engine: Engine) -> list[tuple[str, ...]]:
-        rows: list[tuple[str, ...]] = []
+    Where `-` stands for an address, a line on standard error says why.
+    """
+    rows: list[tuple[str, ...]] = []
+    reasons: list[str] = []
+
+    async def gather(engine: Engine) -> None:
         for name, containers in sorted((await engine.clusters()).items()):
             workers = sum(1 for container in containers if container.role == Role.WORKER)
             running = sum(1 for container in containers if container.state == "running")
             state = StateDirectory(name)
-            placement = state.placement() if await lives_here(engine, state) else None
+            here = await lives_here(engine, state)
+            placement = state.placement() if here else None
             server = next(iter(placement.ports.values()), None) if placement else None
             endpoints = (server.rest_url, server.grpc_target) if server else ("-", "-")
             rows.append((name, str(workers), f"{running}/{len(containers)}", *endpoints))
-        return rows
+            if server is None:
+                reasons.append(f"{name}: {_why_no_address(state, containers, here=here)}")
 
+    with_engine(gather)
     colours.print_table(
         ("NAME", "NODES", "RUNNING", "API SERVER", "GRPC (TLS)"),
-        with_engine(gather),
+        rows,
         colouring={"RUNNING": colours.of_share},
     )
+    for reason in reasons:
+        click.echo(reason, err=True)
+
+
+def _why_no_address(state: StateDirectory, containers: Sequence[ObservedContainer], *, here: bool) -> str:
+    """Why nothing is known here of the addresses of a cluster that the engine has."""
+    command = podyard_on(state.cluster)
+    if not here:
+        return f"what {state.path} says is of a cluster of this name on another engine"
+    if any(container.role == FILES for container in containers):
+        return f"it was made by compose; {command} status fetches its addresses"
+    if not state.path.exists():
+        return (
+            f"its state is not in {state.path.parent}, but where XDG_DATA_HOME or HOME led when it was made"
+        )
+    return f"{state.path} does not say its addresses; {command} up makes that anew"
 
 
 @click.command("logs")

@@ -81,7 +81,33 @@ def test_a_cluster_of_another_engine_has_no_status_and_no_address_here(run):
     refused = run("--name", "demo", "status", apiserver="running").exception
     assert isinstance(refused, ClusterError)
     assert "build.example" in str(refused)
-    assert columns(run("list", apiserver="running").output)["demo"][-2:] == ["-", "-"]
+    listed = run("list", apiserver="running")
+    assert columns(listed.output)["demo"][-2:] == ["-", "-"]
+    assert listed.stderr.endswith("is of a cluster of this name on another engine\n")
+
+
+@pytest.mark.parametrize(
+    ("states", "why"),
+    [
+        ({}, "its state is not in {}, but where XDG_DATA_HOME or HOME led when it was made"),
+        ({"files": "exited"}, "it was made by compose; podyard --name demo status fetches its addresses"),
+    ],
+)
+def test_a_cluster_without_an_address_here_is_listed_with_the_reason(run, states, why):
+    StateDirectory("demo").remove()
+    result = run("list", apiserver="running", **states)
+    assert columns(result.stdout)["demo"][-2:] == ["-", "-"]
+    assert result.stderr == f"demo: {why.format(StateDirectory('demo').path.parent)}\n"
+
+
+def test_a_state_that_cannot_be_read_is_told_by_list(run):
+    (StateDirectory("demo").path / "cluster.yaml").unlink()
+    said = run("list", apiserver="running").stderr
+    assert said.endswith("does not say its addresses; podyard --name demo up makes that anew\n")
+
+
+def test_a_cluster_with_an_address_has_no_footnote(run):
+    assert run("list", apiserver="running").stderr == ""
 
 
 def columns(output: str) -> dict[str, list[str]]:
