@@ -510,15 +510,15 @@ async def _poll(
             reason = str(complaint)
         for container in needed:
             found = await engine.inspect(container)
+            meanwhile = f"while `up` waited for {'it' if container == needed[-1] else needed[-1]}"
             if found is None:
                 raise NotReadyError(
-                    f"{container} is gone: it was removed while `up` waited for {needed[-1]}",
+                    f"{container} is gone: it was removed {meanwhile}",
                     hint=f"{command} up makes it anew; if it was to go, nothing is left to do",
                 )
             if found.state in {"exited", "dead"}:
-                problem = f"{container} has exited while `up` waited for {needed[-1]}"
                 raise NotReadyError(
-                    await _with_output(engine, container, problem),
+                    await _with_output(engine, container, f"{container} has exited {meanwhile}"),
                     hint=f"see: {command} logs {container}; {command} up starts it again",
                 )
         if clock.real_monotonic_s() >= end_s:

@@ -47,14 +47,14 @@ async def in_vain(
 
 async def test_a_container_that_is_gone_is_told_without_what_it_did_not_answer() -> None:
     told = await in_vain({})
-    assert str(told) == f"{SERVER} is gone: it was removed while `up` waited for {SERVER}"
+    assert str(told) == f"{SERVER} is gone: it was removed while `up` waited for it"
     assert "podyard --name demo up makes it anew" in told.hint
 
 
 async def test_one_that_has_exited_is_told_with_what_it_said_last() -> None:
     told = await in_vain({SERVER: "exited"}, "it cannot bind", "it ends")
     assert str(told).splitlines() == [
-        f"{SERVER} has exited while `up` waited for {SERVER}",
+        f"{SERVER} has exited while `up` waited for it",
         "it cannot bind",
         "it ends",
     ]
