@@ -71,17 +71,20 @@ class DnsServer:
         """Serves UDP and TCP; ends by cancellation only. Port 0 takes a free one."""
         async with Background() as background:
             loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_datagram_endpoint(
-                lambda: _Datagrams(self, background), local_addr=(host, port)
-            )
-            self.port = transport.get_extra_info("sockname")[1]
-            server = await asyncio.start_server(self._serve_stream, host, self.port)
+            # TCP first: connections hold many of its ports, so one that is free there is free for UDP.
+            server = await asyncio.start_server(self._serve_stream, host, port)
             try:
-                if ready is not None:
-                    ready.set()
-                await asyncio.get_running_loop().create_future()
+                self.port = server.sockets[0].getsockname()[1]
+                transport, _ = await loop.create_datagram_endpoint(
+                    lambda: _Datagrams(self, background), local_addr=(host, self.port)
+                )
+                try:
+                    if ready is not None:
+                        ready.set()
+                    await loop.create_future()
+                finally:
+                    transport.close()
             finally:
-                transport.close()
                 server.close()
 
     def answer(self, wire: bytes, *, stream: bool = False) -> bytes | None:

@@ -181,9 +181,10 @@ MANY = build(
 async def ask():
     """Asks a server over `MANY`, whose upstream is the one above."""
     loop = asyncio.get_running_loop()
-    transport, upstream = await loop.create_datagram_endpoint(Upstream, local_addr=("127.0.0.1", 0))
-    address = transport.get_extra_info("sockname")[:2]
-    streams = await asyncio.start_server(upstream.serve, *address)
+    upstream = Upstream()
+    streams = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+    address = streams.sockets[0].getsockname()[:2]
+    transport, _ = await loop.create_datagram_endpoint(lambda: upstream, local_addr=address)
     server = DnsServer(lambda: MANY, address)
     ready = asyncio.Event()
 
