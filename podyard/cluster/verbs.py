@@ -18,8 +18,9 @@ from podyard.cluster.errors import ClusterError, NotFoundError, NotReadyError, S
 from podyard.cluster.homes import require_home
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
-from podyard.cluster.spec import DEFAULT_NAME, HostPorts, Role, container_name, full_name
+from podyard.cluster.spec import HostPorts, Role, container_name, full_name
 from podyard.cluster.state import StateDirectory
+from podyard.cluster.wording import podyard_on
 
 TABLE = "podyard_partition"
 _POLL_S = 0.5
@@ -175,10 +176,9 @@ class Verbs:
 
     def command(self, verb: str, name: str) -> str:
         """The command line of a verb on one of the cluster's containers."""
-        named = "" if self._cluster == DEFAULT_NAME else f" --name {self._cluster}"
         short = name.removeprefix(f"{self._cluster}-")
         noun = "node" if short.startswith(f"{Role.WORKER.value}-") else "component"
-        return f"podyard{named} {noun} {verb} {short}"
+        return f"{podyard_on(self._cluster)} {noun} {verb} {short}"
 
     async def heartbeat(self, name: str) -> str:
         """A node's last heartbeat, to tell a later one by; empty where nobody knows."""
