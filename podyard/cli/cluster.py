@@ -31,7 +31,6 @@ from podyard.cluster.spec import (
     HostPorts,
     Publication,
     Role,
-    full_name,
 )
 from podyard.cluster.state import StateDirectory
 from podyard.cluster.wording import podyard_on
@@ -127,9 +126,8 @@ def status(scope: Scope) -> None:
                 if container.role != FILES  # it has done its work
             )
         )
-        cuts = state.cuts()
         rows = [
-            _Row(one, ready_word(one, ready.get(one.name, ""), cut=cut_now(one, cuts)))
+            _Row(one, ready_word(one, ready.get(one.name, ""), cut=cut_now(one, state.cut(one.name))))
             for one in found
             if one is not None
         ]
@@ -307,11 +305,10 @@ def resolve_component(cluster: str, word: str, observed: Observed) -> str:
         raise no_cluster(cluster)
     if word == REGISTRY_NAME and observed.registry is not None:
         return REGISTRY_NAME
-    if full_name(cluster, word) in names:
-        return full_name(cluster, word)
+    found = observed.meant_by(cluster, word)
+    if found is not None:
+        return found.name
     of_role = [name for name in names if observed.containers[name].role == word]
-    if len(of_role) == 1:
-        return of_role[0]
     raise NotFoundError(
         f"there is no container {word!r} in the cluster {cluster!r}",
         hint=f"one of: {' '.join(of_role or names)}\nof a pod: {podyard_on(cluster)} kubectl logs {word}",

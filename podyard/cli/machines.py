@@ -14,7 +14,7 @@ from podyard.cli.commands import Scope, name_option, pass_scope
 from podyard.cli.mistyped import SuggestingGroup
 from podyard.cli.progress import for_this_terminal
 from podyard.cluster import adopting, bringup
-from podyard.cluster.conditions import Machine, outlook
+from podyard.cluster.conditions import WAYS_BACK, Machine, outlook
 from podyard.cluster.engine import Engine
 from podyard.cluster.spec import COMPONENTS, NODES
 from podyard.cluster.state import StateDirectory
@@ -23,20 +23,21 @@ from podyard.cluster.wording import counted
 
 _WAIT_S = 120.0
 
-# verb -> (method, help, does waiting mean: until NotReady)
-_VERBS: dict[str, tuple[Callable[[Verbs, str], Awaitable[None]], str, bool]] = {
-    "kill": (Verbs.kill, "Power loss: every process is gone at once.", True),
-    "stop": (Verbs.stop, "Orderly shutdown.", True),
-    "start": (Verbs.start, "Start it again after kill or stop.", False),
-    "pause": (Verbs.pause, "Freeze every process.", True),
-    "resume": (Verbs.resume, "Thaw what pause froze.", False),
-    "partition": (Verbs.partition, "Cut it off from all other containers of the cluster, both ways.", True),
-    "heal": (Verbs.heal, "Take the cut of partition away.", False),
+# verb -> (method, help)
+_VERBS: dict[str, tuple[Callable[[Verbs, str], Awaitable[None]], str]] = {
+    "kill": (Verbs.kill, "Power loss: every process is gone at once."),
+    "stop": (Verbs.stop, "Orderly shutdown."),
+    "start": (Verbs.start, "Start it again after kill or stop."),
+    "pause": (Verbs.pause, "Freeze every process."),
+    "resume": (Verbs.resume, "Thaw what pause froze."),
+    "partition": (Verbs.partition, "Cut it off from all other containers of the cluster, both ways."),
+    "heal": (Verbs.heal, "Take the cut of partition away."),
 }
 
 
 def _verb(name: str, *, node: bool) -> click.Command:
-    method, text, breaks = _VERBS[name]
+    method, text = _VERBS[name]
+    breaks = name not in WAYS_BACK
     noun, example = ("node", "worker-1") if node else ("component", "scheduler-1")
 
     def run(scope: Scope, target: str, wait: bool = False) -> None:

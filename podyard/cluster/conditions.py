@@ -43,13 +43,13 @@ class Machine:
     toleration_s: float
 
 
-def cut_now(container: ObservedContainer, cuts: dict[str, str]) -> bool:
+def cut_now(container: ObservedContainer, recorded: str) -> bool:
     """Whether a recorded cut still holds: the rules go with the container's network, when it starts anew.
 
     Args:
-        cuts: container -> when it had started, as it was cut off.
+        recorded: when it had started, as it was cut off; empty for never.
     """
-    return bool(container.started_at) and cuts.get(container.name) == container.started_at
+    return bool(recorded) and recorded == container.started_at
 
 
 def outlook(verb: str, before: Condition, after: Condition, machine: Machine) -> str:

@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
+from itertools import groupby
 from typing import assert_never
 
 from podyard.cluster.errors import SpecError
 from podyard.cluster.roles import Container, Volume
-from podyard.cluster.spec import ClusterSpec, Role
+from podyard.cluster.spec import ClusterSpec, Role, full_name
 from podyard.cluster.wording import counted, named
 
 # As `podyard.cluster.roles` names an etcd member's volume.
@@ -61,6 +62,12 @@ class Observed:
     def count(self, role: Role) -> int:
         """Containers of a role, in any state."""
         return sum(1 for container in self.containers.values() if container.role == role.value)
+
+    def meant_by(self, cluster: str, word: str) -> ObservedContainer | None:
+        """The container that a user means by its name, with or without the cluster's, or by a role of one."""
+        named = self.containers.get(full_name(cluster, word))
+        of_role = [container for container in self.containers.values() if container.role == word]
+        return named or (of_role[0] if len(of_role) == 1 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,12 +329,7 @@ def describe(step: Step) -> str:
 
 def phases(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
     """Neighbouring steps of one kind together, each group with a title for the user."""
-    groups: list[list[Step]] = []
-    for step in steps:
-        if groups and type(groups[-1][0]) is type(step):
-            groups[-1].append(step)
-        else:
-            groups.append([step])
+    groups = [list(alike) for _, alike in groupby(steps, key=type)]
     return [(_title(group), group) for group in groups]
 
 

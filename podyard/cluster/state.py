@@ -94,7 +94,7 @@ class StateDirectory:
         # Which files of the user's the cluster was merged into, a line each.
         self.merged_into = self.path / "merged-into"
         self._placement = self.path / "cluster.yaml"
-        self._cuts = self.path / "cuts.yaml"
+        self._cuts = self.path / "cuts"
         self._pki = self.path / "pki"
 
     @contextmanager
@@ -176,18 +176,20 @@ class StateDirectory:
             hint="mend it, or remove that file and tell `podyard up` anew what the cluster is",
         )
 
-    def cuts(self) -> dict[str, str]:
-        """What was cut off and not healed: container -> when it had started, in the engine's words."""
+    def cut(self, container: str) -> str:
+        """When a container that was cut off and not healed had started, in the engine's words; else empty."""
         try:
-            content = yaml.safe_load(self._cuts.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError, ValueError):
-            return {}
-        return {str(name): str(when) for name, when in content.items()} if isinstance(content, dict) else {}
+            return (self._cuts / container).read_text(encoding="utf-8")
+        except OSError:
+            return ""
 
-    def save_cuts(self, cuts: dict[str, str]) -> None:
-        """Records what is cut off."""
-        if cuts != self.cuts():
-            self._write(self._cuts, yaml.safe_dump(cuts).encode())
+    def save_cut(self, container: str, started_at: str) -> None:
+        """Records that a container is cut off. A file each, so that verbs on several cannot lose one."""
+        self._write(self._cuts / container, started_at.encode())
+
+    def forget_cut(self, container: str) -> None:
+        """Records that it is not; idempotent."""
+        (self._cuts / container).unlink(missing_ok=True)
 
     def save_nodes(self, count: int) -> None:
         """Records how many nodes there are meant to be, and forgets what was said of others."""

@@ -81,13 +81,11 @@ class Verbs:
         observed = await self._engine.observe(self._cluster)
         if not observed.containers:
             raise no_cluster(self._cluster)
-        alone = [c.name for c in observed.containers.values() if c.role == name]
-        wanted = alone[0] if len(alone) == 1 else full_name(self._cluster, name)
-        found = observed.containers.get(wanted)
+        found = observed.meant_by(self._cluster, name)
         if found is None or found.role not in {role.value for role in roles}:
             there = sorted(c.name for c in observed.containers.values() if c.role in {r.value for r in roles})
             listed = ", ".join(there) or "none"
-            raise NotFoundError(f"{wanted} is not here", hint=f"there are: {listed}")
+            raise NotFoundError(f"{full_name(self._cluster, name)} is not here", hint=f"there are: {listed}")
         return found
 
     async def kill(self, name: str) -> None:
@@ -132,14 +130,14 @@ class Verbs:
         neighbours = await self._engine.neighbours(self._cluster, name)
         rules = partition_rules([Neighbour(address, mac) for address, mac in neighbours])
         # Before it is true, so that no end of this process leaves a cut that nobody knows of.
-        self._state.save_cuts({**self._state.cuts(), name: found.started_at})
+        self._state.save_cut(name, found.started_at)
         await self._engine.in_network_of(name, ["nft", "-f", "-"], rules)
 
     async def heal(self, name: str) -> None:
         """Takes the cut away."""
         await self._running(name)
         await self._engine.in_network_of(name, ["nft", "-f", "-"], heal_rules())
-        self._state.save_cuts({cut: when for cut, when in self._state.cuts().items() if cut != name})
+        self._state.forget_cut(name)
 
     async def remove_node(self, name: str) -> None:
         """Undoes `add`: the node leaves the cluster with its pods, container and volumes.
@@ -164,7 +162,7 @@ class Verbs:
         found = await self._engine.inspect(name)
         if found is None:
             return Condition("gone")
-        return Condition(found.state, cut_now(found, self._state.cuts()))
+        return Condition(found.state, cut_now(found, self._state.cut(name)))
 
     async def _running(self, name: str) -> ObservedContainer:
         """A container that runs, were it frozen."""
