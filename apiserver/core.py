@@ -24,6 +24,7 @@ class ApiCore:
 
     Args:
         store: etcd, or in memory.
+        compaction_interval_s: the least history that the store keeps.
         kubelet_tls: with which kubelets are reached; None where there are none to dial.
         token_key: signs service-account tokens; None makes one that ends with this object.
     """
@@ -37,12 +38,14 @@ class ApiCore:
         service_ip: str = "10.96.0.1",
         dns_ip: str = "10.96.0.10",
         default_toleration_s: int = 300,
+        compaction_interval_s: float = compaction.PERIOD_S,
         address: str = "",
         port: int = 6443,
         kubelet_tls: object = None,
         token_key: SigningKey | None = None,
     ) -> None:
         self.store = store
+        self._compaction_interval_s = compaction_interval_s
         self.cache = build_cache(store)
         defaults = admission.Defaults(default_toleration_s, default_toleration_s)
         self.authorizer = authorizer or AlwaysAllow()
@@ -64,7 +67,8 @@ class ApiCore:
         """Starts following the store and making the system's objects."""
         background.start(self.cache.run(), name="watch cache")
         background.start(self.bootstrap.run(), name="bootstrap")
-        background.start(compaction.run(self.store, self.cache.drop_history), name="compaction")
+        compacting = compaction.run(self.store, self.cache.drop_history, period_s=self._compaction_interval_s)
+        background.start(compacting, name="compaction")
 
     def transport(self, user: str, *groups: str, gate: object = None) -> LocalTransport:
         """A client's way in without a network, as a user."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from apiserver import compaction
 from apiserver.core import ApiCore
 from apiserver.health import StoreHealth
 from apiserver.serve.grpc_server import GrpcServer
@@ -42,6 +43,7 @@ class Config:
         tls: serving certificate, and the CA whose client certificates are believed.
         kubelet_client: certificate with which kubelets are called.
         default_toleration_s: how long new pods tolerate a node that is not ready or unreachable.
+        etcd_compaction_interval_s: the least history that watches resume in and lists go on in.
         service_account_key, service_account_public: PEM files; the pair signs service-account tokens.
     """
 
@@ -57,6 +59,7 @@ class Config:
     service_ip: str = "10.96.0.1"
     dns_ip: str = "10.96.0.10"
     default_toleration_s: int = 300
+    etcd_compaction_interval_s: float = compaction.PERIOD_S
     service_account_key: str = "/etc/podyard/pki/service-account.key"
     service_account_public: str = "/etc/podyard/pki/service-account.pub"
     log_level: str = "info"
@@ -71,6 +74,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         service_ip=config.service_ip,
         dns_ip=config.dns_ip,
         default_toleration_s=config.default_toleration_s,
+        compaction_interval_s=config.etcd_compaction_interval_s,
         address=_own_address(config.name),
         port=config.rest_port,
         kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),

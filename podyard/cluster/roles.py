@@ -200,9 +200,11 @@ def _etcd(inputs: _Inputs, name: str, index: int) -> Container:
         "initial-cluster": ",".join(f"{member}=https://{member}:{ETCD_PEER_PORT}" for member in members),
         "initial-cluster-token": inputs.spec.name,
         "initial-cluster-state": "new",
-        # Each member keeps this many of the last writes in memory, and up to 5,000 more for members that lag.
-        # The default of etcd 3.5 (100,000) lets it grow to hundreds of megabytes; that of 3.6 is 10,000.
-        "snapshot-count": 5_000,
+        # Each member keeps as many of the last writes in memory as both say: the first between snapshots, the
+        # second for members that lag; one further behind gets all, which is little here. The defaults of
+        # etcd 3.5 (100,000 and 5,000) let it grow to hundreds of megabytes.
+        "snapshot-count": 1_000,
+        "experimental-snapshot-catch-up-entries": 1_000,
         "client-transport-security": transport("server"),
         "peer-transport-security": transport("peer"),
         "logger": "zap",

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from apiserver import compaction
+from apiserver.core import ApiCore
 from apiserver.store.base import Expired
 from apiserver.store.memory import MemoryStore
 from podyard.base import clock
+from podyard.base.run import Background
 
 pytestmark = pytest.mark.virtual
 
@@ -29,3 +31,18 @@ async def test_history_of_a_period_is_kept() -> None:
     assert told == [old, old + 1]
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_a_server_keeps_as_much_as_it_is_told() -> None:
+    core = ApiCore(MemoryStore(), compaction_interval_s=20)
+    async with Background() as background:
+        core.start(background)
+        old = await core.store.create("/registry/a", b"0")
+        await core.store.update("/registry/a", b"1", expected_revision=old)
+        await clock.real_sleep(11)
+        await core.store.get("/registry/a", revision=old)
+        # Two rounds: the first notes what the second may forget.
+        await clock.real_sleep(35)
+        with pytest.raises(Expired):
+            await core.store.get("/registry/a", revision=old)
+    await core.close()
