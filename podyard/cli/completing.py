@@ -1,11 +1,13 @@
-"""What a shell completes besides podyard's own words: names of clusters, nodes and containers.
+"""What a shell completes besides podyard's own words: names of clusters, nodes, containers; kubectl's words.
 
-From the engine's containers, by label. Where the engine does not answer at once there are none: who presses
-a key is neither kept waiting nor told why.
+Names are from the engine's containers, by label; kubectl's words are its own answer. Where one does not
+answer at once there are none: who presses a key is neither kept waiting nor told why.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 from collections.abc import Collection
 from contextlib import suppress
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from podyard.cluster.plan import ObservedContainer
 
 PATIENCE_S = 1.5
+_ERROR, _NO_FILES, _ENDINGS, _FOLDERS = 1, 4, 8, 16
 
 
 def clusters(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -47,6 +50,49 @@ def log_sources(context: click.Context, _: click.Parameter, incomplete: str) -> 
     words = {"export": "all of the cluster's into a folder", REGISTRY_NAME: "of all clusters"}
     others = [CompletionItem(word, help=text) for word, text in words.items() if word.startswith(incomplete)]
     return _containers(context, incomplete, tuple(Role)) + others
+
+
+def kubectl_words(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What kubectl itself offers behind the words so far, of this cluster where it has to ask one."""
+    from podyard.cluster.errors import ClusterError
+    from podyard.cluster.kubectl import find_kubectl
+    from podyard.cluster.state import StateDirectory
+
+    words = list(context.params["arguments"])
+    if words == ["--name"]:
+        return clusters(context, _, incomplete)
+    name = chosen(context)
+    try:
+        kubeconfig = StateDirectory(name).kubeconfig
+        answer = subprocess.run(
+            [find_kubectl(), "__complete", *words, incomplete],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig if kubeconfig.exists() else os.devnull)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_S,
+        ).stdout
+    except (ClusterError, OSError, subprocess.SubprocessError):
+        return []
+    return parsed_words(answer, incomplete)
+
+
+def parsed_words(answer: str, incomplete: str) -> list[CompletionItem]:
+    """What kubectl's `__complete` has said: a line for each word, TAB and its help, then `:` and a number.
+
+    The number is a set of bits: 1 for an error, 4 for "no files", 8 for files with the endings that the lines
+    are, 16 for folders. Source: ShellCompDirective of cobra.
+    """
+    *lines, last = answer.splitlines() or [""]
+    directive = int(last.removeprefix(":")) if last.removeprefix(":").isdecimal() else _ERROR
+    if directive & _ERROR:
+        return []
+    if directive & _FOLDERS:
+        return [CompletionItem(incomplete, type="dir")]
+    if directive & _ENDINGS or not (lines or directive & _NO_FILES):
+        return [CompletionItem(incomplete, type="file")]
+    found = [line.partition("\t") for line in lines]
+    return [CompletionItem(word, help=text) for word, _, text in found]
 
 
 def _containers(context: click.Context, incomplete: str, roles: Collection[str]) -> list[CompletionItem]:

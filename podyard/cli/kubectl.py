@@ -10,7 +10,9 @@ from contextlib import suppress
 from itertools import takewhile
 
 import click
+from click.shell_completion import CompletionItem
 
+from podyard.cli import completing
 from podyard.cli.cluster import with_engine
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cluster import adopting, userconfig
@@ -27,11 +29,17 @@ class _Verbatim(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        name, rest = leading_name(args)
+        # For a completion the name may not be there yet.
+        begun = ctx.resilient_parsing and args == ["--name"]
+        name, rest = (None, args) if begun else leading_name(args)
         if name is not None:
             ctx.obj = Scope(name)
         ctx.params["arguments"] = tuple(rest)
         return []
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click asks here for what begins like an option.
+        return completing.kubectl_words(ctx, self.params[0], incomplete)
 
 
 def leading_name(arguments: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -59,7 +67,7 @@ def asks_a_cluster(arguments: Sequence[str]) -> bool:
 
 
 @click.command("kubectl", cls=_Verbatim, add_help_option=False)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=completing.kubectl_words)
 @click.pass_obj
 def kubectl(scope: Scope, arguments: tuple[str, ...]) -> None:
     """Run the real kubectl on this cluster; everything after the word, but a leading --name, is its.

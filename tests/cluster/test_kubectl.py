@@ -6,6 +6,9 @@ kubectl's verbs: test_kubectl_*.py.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +75,23 @@ def test_watch_shows_a_pods_whole_life(kubectl: Kubectl) -> None:
         watch.line_with("Running", timeout_s=60)
         kubectl.run("delete", "pod", "life")
         watch.line_with("DELETED")
+
+
+def test_a_shell_completes_what_is_in_the_cluster(cluster: Cluster) -> None:
+    words = f"podyard --name {cluster.name} kubectl get nodes {cluster.name}-"
+    told = {"COMP_WORDS": words, "COMP_CWORD": "6", "_PODYARD_COMPLETE": "bash_complete"}
+
+    def offered() -> str:
+        # By its name, which decides what the variable is called.
+        return subprocess.run(
+            [Path(sys.executable).with_name("podyard")],
+            env={**cluster.environment, **told},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        ).stdout
+
+    nodes = [f"{cluster.name}-worker-{number}" for number in (1, 2)]
+    # It offers nothing rather than be waited for on a busy machine.
+    cluster.eventually(lambda: offered().split() == [f"plain,{node}" for node in nodes], "the nodes' names")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -116,3 +117,82 @@ def test_an_import_that_fails_is_not_mentioned(complete, monkeypatch):
     monkeypatch.setitem(sys.modules, "podyard.cluster.engine", None)
     monkeypatch.delattr("podyard.cluster.engine")
     assert complete("--name ") == []
+
+
+# Stands in for kubectl: it says how it was asked, and answers as the real one does.
+KUBECTL = """#!/bin/sh
+echo "$KUBECONFIG" "$@" >> "$0.asked"
+cat "$0.answer"
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path, monkeypatch):
+    """Sets what a kubectl of its own answers; answers with how it was asked."""
+    program = tmp_path / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "data/podyard/lab").mkdir(parents=True)
+    (tmp_path / "data/podyard/lab/kubeconfig").touch()
+
+    def answer(text: str) -> Callable[[], list[str]]:
+        (tmp_path / "kubectl.answer").write_text(text)
+        return lambda: (tmp_path / "kubectl.asked").read_text().replace(f"{tmp_path}/", "").splitlines()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "offered"),
+    [
+        ("web-1\tready\nweb-2\n:4\n", ["plain web-1 ready", "plain web-2 "]),
+        (":4\n", []),
+        (":0\n", ["file we "]),
+        ("json\nyaml\n:8\n", ["file we "]),
+        (":16\n", ["dir we "]),
+        ("web-1\n:5\n", []),
+        ("web-1\n", []),
+        ("", []),
+    ],
+)
+def test_kubectls_words_are_what_it_offers(kubectl, answer, offered):
+    asked = kubectl(answer)
+    shell = ShellComplete(podyard, {}, "podyard", "_PODYARD_COMPLETE")
+    items = shell.get_completions(["--name", "lab", "kubectl", "get", "-n", "one", "pods"], "we")
+    assert [f"{item.type} {item.value} {item.help or ''}" for item in items] == offered
+    assert asked() == ["data/podyard/lab/kubeconfig __complete get -n one pods we"]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("kubectl ", ["/dev/null __complete "]),
+        ("kubectl get --sh", ["/dev/null __complete get --sh"]),
+        ("kubectl --name lab get p", ["data/podyard/lab/kubeconfig __complete get p"]),
+        ("kubectl exec web -- l", ["/dev/null __complete exec web -- l"]),
+        ("--name BAD_ kubectl ge", ["/dev/null __complete ge"]),
+    ],
+)
+def test_kubectl_is_asked_of_the_cluster_that_is_chosen(complete, kubectl, line, asked):
+    how = kubectl("word\n:4\n")
+    assert complete(line) == ["word"]
+    assert how() == asked
+
+
+def test_a_name_before_kubectls_words_is_a_clusters(complete):
+    assert complete("kubectl --name ") == ["lab", "podyard"]
+    assert complete("kubectl --name l") == ["lab"]
+
+
+def test_a_kubectl_that_fails_or_hangs_offers_nothing(complete, kubectl, monkeypatch, tmp_path):
+    kubectl("word\n:4\n")
+    for script in ("echo word; exit 1", "exec sleep 60"):
+        (tmp_path / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
+        monkeypatch.setattr(completing, "PATIENCE_S", 0.2)
+        assert complete("kubectl ge") == []
+    (tmp_path / "kubectl").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert complete("kubectl ge") == []
