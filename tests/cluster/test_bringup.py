@@ -41,16 +41,22 @@ class Cluster:
         return done.stdout
 
     def states(self) -> dict[str, str]:
-        rows = self.engine.containers.list(all=True, filters={"label": f"podyard.cluster={self.name}"})
+        rows = self.engine.containers.list(
+            all=True, ignore_removed=True, filters={"label": f"podyard.cluster={self.name}"}
+        )
         return {row.name.removeprefix(f"{self.name}-"): row.status for row in rows}
 
     def ids(self) -> dict[str, str]:
-        rows = self.engine.containers.list(all=True, filters={"label": f"podyard.cluster={self.name}"})
+        rows = self.engine.containers.list(
+            all=True, ignore_removed=True, filters={"label": f"podyard.cluster={self.name}"}
+        )
         return {row.name: row.id for row in rows}
 
     def leftovers(self) -> list[str]:
         label = {"label": f"podyard.cluster={self.name}"}
-        found = [row.name for row in self.engine.containers.list(all=True, filters=label)]
+        found = [
+            row.name for row in self.engine.containers.list(all=True, ignore_removed=True, filters=label)
+        ]
         found += [row.name for row in self.engine.volumes.list(filters=label)]
         found += [row.name for row in self.engine.networks.list(filters=label)]
         return found

@@ -58,7 +58,7 @@ class Composed(Cluster):
         label = {"label": f"podyard.cluster={self.name}", "status": "running"}
         return {
             found.name.removeprefix(f"{self.name}-"): found.id
-            for found in self.engine.containers.list(filters=label)
+            for found in self.engine.containers.list(ignore_removed=True, filters=label)
         }
 
     def compose(self, *arguments: str) -> str:
@@ -85,7 +85,10 @@ def composed(tmp_path: Path, compose: tuple[str, ...]) -> Iterator[Composed]:
         cluster.compose("down", "--volumes")
     client = docker.from_env()
     label = {"label": f"podyard.cluster={cluster.name}"}
-    left = [client.containers.list(all=True, filters=label), client.volumes.list(filters=label)]
+    left = [
+        client.containers.list(all=True, ignore_removed=True, filters=label),
+        client.volumes.list(filters=label),
+    ]
     left.append(client.networks.list(filters=label))
     client.close()
     assert left == [[], [], []]

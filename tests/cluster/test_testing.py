@@ -168,7 +168,7 @@ def settings(folder: Path, reaper: str | None) -> dict[str, str]:
 def owned() -> dict[str, str]:
     """Cluster -> owner of all test clusters that are there."""
     client = docker.from_env()
-    found = client.containers.list(all=True, filters={"label": LABEL_OWNER})
+    found = client.containers.list(all=True, ignore_removed=True, filters={"label": LABEL_OWNER})
     volumes = client.volumes.list(filters={"label": LABEL_OWNER})
     networks = client.networks.list(filters={"label": LABEL_OWNER})
     rows = [
@@ -213,7 +213,7 @@ def test_a_cluster_is_used_again_if_asked(installed: Installed, outside: Path) -
             done = installed.run(*options, cwd=outside, env=environment, timeout=300)
             assert "1 passed" in done.stdout, done.stdout
         client = docker.from_env()
-        kept = client.containers.list(filters={"label": f"{LABEL_CLUSTER}={name}"})
+        kept = client.containers.list(ignore_removed=True, filters={"label": f"{LABEL_CLUSTER}={name}"})
         client.close()
         assert len(kept) == 8
         assert name not in owned()

@@ -45,7 +45,7 @@ def node_container(name: str, state: Path) -> Iterator[str]:
     finally:
         registry.remove(force=True, v=True)
         label = {"label": f"podyard.cluster={name}"}
-        for container in client.containers.list(all=True, filters=label):
+        for container in client.containers.list(all=True, ignore_removed=True, filters=label):
             container.remove(force=True, v=True)
         for network in client.networks.list(filters=label):
             network.remove()
