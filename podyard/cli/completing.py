@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -58,14 +58,15 @@ def kubectl_words(context: click.Context, _: click.Parameter, incomplete: str) -
     from podyard.cluster.kubectl import find_kubectl
     from podyard.cluster.state import StateDirectory
 
-    words = list(context.params["arguments"])
-    if words == ["--name"]:
+    given = context.params["arguments"]
+    if given == ("--name",):
         return clusters(context, _, incomplete)
+    words = joined((*given, incomplete))
     name = chosen(context)
     try:
         kubeconfig = StateDirectory(name).kubeconfig
         answer = subprocess.run(
-            [find_kubectl(), "__complete", *words, incomplete],
+            [find_kubectl(), "__complete", *words],
             env={**os.environ, "KUBECONFIG": str(kubeconfig if kubeconfig.exists() else os.devnull)},
             capture_output=True,
             text=True,
@@ -75,6 +76,17 @@ def kubectl_words(context: click.Context, _: click.Parameter, incomplete: str) -
     except (ClusterError, OSError, subprocess.SubprocessError):
         return []
     return parsed_words(answer, incomplete)
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """Words of a command line as bash hands them to a completion, where `--flag=value` is three of them."""
+    whole: list[str] = []
+    for word in words:
+        if whole and whole[-1].startswith("-") and (word == "=" or whole[-1].endswith("=")):
+            whole[-1] += word
+        else:
+            whole.append(word)
+    return whole
 
 
 def parsed_words(answer: str, incomplete: str) -> list[CompletionItem]:

@@ -173,6 +173,10 @@ def test_kubectls_words_are_what_it_offers(kubectl, answer, offered):
         ("kubectl --name lab get p", ["data/podyard/lab/kubeconfig __complete get p"]),
         ("kubectl exec web -- l", ["/dev/null __complete exec web -- l"]),
         ("--name BAD_ kubectl ge", ["/dev/null __complete ge"]),
+        # bash takes a word apart at "=".
+        ("kubectl get -n = kube-", ["/dev/null __complete get -n=kube-"]),
+        ("kubectl get --all = true --namespace =", ["/dev/null __complete get --all=true --namespace "]),
+        ("kubectl get --all = true p", ["/dev/null __complete get --all=true p"]),
     ],
 )
 def test_kubectl_is_asked_of_the_cluster_that_is_chosen(complete, kubectl, line, asked):
