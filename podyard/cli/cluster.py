@@ -17,7 +17,7 @@ from podyard.base import clock
 from podyard.cli import colours, completing
 from podyard.cli.commands import Scope, pass_scope
 from podyard.cli.progress import for_this_terminal
-from podyard.cluster import adopting, bringup, exporting, publishing, pushing
+from podyard.cluster import adopting, bringup, exporting, health, publishing, pushing
 from podyard.cluster.compose import FILES
 from podyard.cluster.conditions import RUNNING, cut_now
 from podyard.cluster.engine import Engine
@@ -118,7 +118,7 @@ def status(scope: Scope) -> None:
         observed = await engine.observe(scope.name)
         if not observed.containers:
             raise no_cluster(scope.name)
-        ready = await _readiness(scope.name, observed)
+        ready, healthy = await asyncio.gather(_readiness(scope.name, observed), _health(engine, observed))
         found = await asyncio.gather(
             *(
                 engine.inspect(name)
@@ -126,8 +126,9 @@ def status(scope: Scope) -> None:
                 if container.role != FILES  # it has done its work
             )
         )
+        said = ready | healthy
         rows = [
-            _Row(one, ready_word(one, ready.get(one.name, ""), cut=cut_now(one, state.cut(one.name))))
+            _Row(one, ready_word(one, said.get(one.name, ""), cut=cut_now(one, state.cut(one.name))))
             for one in found
             if one is not None
         ]
@@ -164,7 +165,7 @@ def ready_word(container: ObservedContainer, said: str, *, cut: bool = False) ->
     """What the column READY shows: `yes`, `no: reason`, `unknown`, or `-` where there is nothing to ask.
 
     Args:
-        said: by the API server; empty for what it knows nothing of.
+        said: by the API server or the component itself; empty for what nobody is asked about.
         cut: whether it is cut off.
     """
     # A frozen, dead or cut off node is Ready to the API server until its grace is over.
@@ -173,6 +174,19 @@ def ready_word(container: ObservedContainer, said: str, *, cut: bool = False) ->
     if cut:
         return "no: cut off by partition"
     return said or "-"
+
+
+async def _health(engine: Engine, observed: Observed) -> dict[str, str]:
+    """Container name -> "yes" or why not, for the components that no other way tells of."""
+    asked = [
+        row
+        for row in observed.containers.values()
+        if row.role in health.QUESTIONS and row.role != Role.APISERVER and row.state == RUNNING
+    ]
+    problems = await asyncio.gather(*(health.problem(engine, row.name, row.role) for row in asked))
+    return {
+        row.name: f"no: {problem}" if problem else "yes" for row, problem in zip(asked, problems, strict=True)
+    }
 
 
 async def _readiness(name: str, observed: Observed) -> dict[str, str]:

@@ -48,7 +48,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
             found = await verbs.find(target, NODES if node else COMPONENTS)
             await adopting.adopt(engine, scope.name)
             settings = StateDirectory(scope.name).settings()
-            heard = await verbs.heartbeat(found.name) if wait and not breaks else ""
+            heard = await verbs.heartbeat(found.name) if wait and node and not breaks else ""
             before = await verbs.condition(found.name)
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
@@ -65,7 +65,10 @@ def _verb(name: str, *, node: bool) -> click.Command:
             if wait:
                 word = "NotReady" if breaks else "Ready"
                 with progress.step(f"waiting for {found.name} to be {word}"):
-                    await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=heard)
+                    if node:
+                        await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=heard)
+                    else:
+                        await verbs.until_healthy(found, timeout_s=_WAIT_S)
                 progress.note(f"{found.name}: {word} after {clock.real_monotonic_s() - begun_s:.0f} s")
 
         with_engine(work)
@@ -75,9 +78,10 @@ def _verb(name: str, *, node: bool) -> click.Command:
         f"\n\n    \b\n    podyard {noun} {name} {example}\n    "
     )
     decorated: Any = pass_scope(run)
-    if node:
-        word = "NotReady" if breaks else "Ready"
-        decorated = click.option("--wait", is_flag=True, help=f"Return when the node is {word}.")(decorated)
+    # Of what breaks a component nothing is to be waited for: it is broken at once.
+    if node or not breaks:
+        until = f"the node is {'NotReady' if breaks else 'Ready'}" if node else "it calls itself ready"
+        decorated = click.option("--wait", is_flag=True, help=f"Return when {until}.")(decorated)
     names = completing.nodes if node else completing.components
     decorated = click.argument("target", metavar="NAME", shell_complete=names)(decorated)
     return click.command(name, short_help=text)(decorated)
@@ -104,7 +108,7 @@ def component() -> None:
     \b
     podyard component kill etcd-1
     podyard component pause apiserver-1
-    podyard component resume apiserver-1
+    podyard component resume apiserver-1 --wait
     """
 
 

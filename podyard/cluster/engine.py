@@ -330,6 +330,10 @@ class Engine:
         image = str(found["Image"])
         return await self._call(_run_helper, self._client, image, name, argv, text)
 
+    async def run_in(self, name: str, argv: list[str]) -> tuple[int, str]:
+        """Runs a command in a running container: its exit code and all its output."""
+        return await self._call(_run_in, self._api, name, argv)
+
     async def volumes_of(self, cluster: str, name: str) -> list[str]:
         """Names of the volumes that belong to one container of a cluster."""
         observed = await self.observe(cluster)
@@ -490,6 +494,12 @@ def _run_helper(client: docker.DockerClient, image: str, name: str, argv: list[s
         said = (error.stderr or b"").decode(errors="replace").strip()
         raise EngineError(f"{' '.join(argv)} in the network of {name}: {said}") from error
     return str(output.decode(errors="replace"))
+
+
+def _run_in(api: docker.APIClient, name: str, argv: list[str]) -> tuple[int, str]:
+    command = api.exec_create(name, argv)["Id"]
+    output: bytes = api.exec_start(command)
+    return int(api.exec_inspect(command)["ExitCode"]), output.decode(errors="replace")
 
 
 def _creation(api: docker.APIClient, container: Container, image: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.cluster.errors import ClusterError
+from podyard.cluster.health import failing
 from podyard.cluster.spec import HostPorts
 
 LOOK_AT_SERVER = "podyard status shows whether the API server runs, podyard logs apiserver what it says"
@@ -54,8 +55,7 @@ class RestProbe:
         """
         status, body = await asyncio.to_thread(self._get, "/readyz?verbose", timeout_s)
         if status != http.client.OK:
-            failing = [line for line in body.decode(errors="replace").splitlines() if line.startswith("[-]")]
-            raise Unreachable("; ".join(failing) or f"/readyz answers {status}")
+            raise Unreachable(failing(body.decode(errors="replace")) or f"/readyz answers {status}")
 
     async def nodes(self, *, timeout_s: float = 5.0) -> list[NodeState]:
         """Every node with its Ready condition.

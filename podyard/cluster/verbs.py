@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from podyard.base import clock
+from podyard.cluster import health
 from podyard.cluster.bringup import probe
 from podyard.cluster.conditions import PAUSED, RUNNING, Condition, cut_now
 from podyard.cluster.engine import Engine
@@ -194,9 +195,8 @@ class Verbs:
         Raises:
             NotReadyError: not in time; or at once, where another verb is needed before it can be.
         """
-        if ready and (held_back := (await self.condition(name)).held_back()):
-            why, verb = held_back
-            raise NotReadyError(f"{name} cannot become Ready: {why}", hint=self.command(verb, name))
+        if ready:
+            await self._require_free(name)
         ask = probe(self._state, _ports(self._state))
 
         async def as_wanted() -> bool:
@@ -209,7 +209,29 @@ class Verbs:
                 return False
 
         word = "Ready" if ready else "NotReady"
-        await _until(as_wanted, f"{name} is not {word} after {timeout_s:g} s", timeout_s)
+        await _until(as_wanted, lambda: f"{name} is not {word} after {timeout_s:g} s", timeout_s)
+
+    async def until_healthy(self, found: ObservedContainer, *, timeout_s: float) -> None:
+        """Waits until a component calls itself ready.
+
+        Raises:
+            NotReadyError: not in time, with what it lacked; or at once, where another verb is needed before.
+        """
+        await self._require_free(found.name)
+        lacking = ""
+
+        async def healthy() -> bool:
+            nonlocal lacking
+            lacking = await health.problem(self._engine, found.name, found.role)
+            return not lacking
+
+        # What it lacks is known only then.
+        await _until(healthy, lambda: f"{found.name} after {timeout_s:g} s: {lacking}", timeout_s)
+
+    async def _require_free(self, name: str) -> None:
+        if held_back := (await self.condition(name)).held_back():
+            why, verb = held_back
+            raise NotReadyError(f"{name} cannot become Ready: {why}", hint=self.command(verb, name))
 
 
 def _ports(state: StateDirectory) -> HostPorts:
@@ -221,9 +243,11 @@ def _ports(state: StateDirectory) -> HostPorts:
     return next(iter(placement.ports.values()))
 
 
-async def _until(condition: Callable[[], Awaitable[bool]], problem: str, timeout_s: float) -> None:
+async def _until(
+    condition: Callable[[], Awaitable[bool]], problem: Callable[[], str], timeout_s: float
+) -> None:
     end_s = clock.real_monotonic_s() + timeout_s
     while not await condition():
         if clock.real_monotonic_s() > end_s:
-            raise NotReadyError(problem, hint="podyard status shows what runs, podyard logs what it says")
+            raise NotReadyError(problem(), hint="podyard status shows what runs, podyard logs what it says")
         await clock.real_sleep(_POLL_S)

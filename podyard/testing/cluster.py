@@ -80,7 +80,12 @@ class AsyncMachine:
         self.name = name
 
     async def kill(self, *, wait: bool = False) -> None:
-        """Power loss. `wait`, here and below: until the node is NotReady, or Ready again."""
+        """Power loss.
+
+        Args:
+            wait: here and below: until the node is NotReady, or Ready again; for another part, until it calls
+                itself ready again.
+        """
         await self._do(Verbs.kill, wait, ready=False)
 
     async def stop(self, *, wait: bool = False) -> None:
@@ -108,19 +113,18 @@ class AsyncMachine:
         await self._do(Verbs.heal, wait, ready=True)
 
     async def _do(self, verb: Callable[[Verbs, str], Awaitable[None]], wait: bool, *, ready: bool) -> None:
-        if wait and Role.WORKER not in self._roles:
-            raise ClusterError(
-                f"{self.name} is no node: there is no Ready to wait for", hint="leave `wait` out"
-            )
-
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, self._cluster.name)
             found = await verbs.find(self.name, self._roles)
-            before = await verbs.heartbeat(found.name) if wait and ready else ""
+            node = found.role == Role.WORKER
+            before = await verbs.heartbeat(found.name) if wait and node and ready else ""
             await verb(verbs, found.name)
-            if wait:
+            if wait and node:
                 deadline_s = _VERB_DEADLINE_S + self._cluster.node_grace_s
                 await verbs.until_ready(found.name, ready=ready, timeout_s=deadline_s, after=before)
+            elif wait and ready:
+                # Another part that was broken is so when the verb returns.
+                await verbs.until_healthy(found, timeout_s=_VERB_DEADLINE_S)
 
         await self._cluster.with_engine(work)
 
@@ -322,7 +326,11 @@ class Machine:
         self.name = machine.name
 
     def kill(self, *, wait: bool = False) -> None:
-        """Power loss. `wait`, here and below: until the node is NotReady, or Ready again."""
+        """Power loss.
+
+        Args:
+            wait: as of `AsyncMachine.kill`.
+        """
         waited(self._machine.kill(wait=wait))
 
     def stop(self, *, wait: bool = False) -> None:

@@ -51,6 +51,23 @@ def test_the_controller_of_the_guide(cluster: Cluster, live: Live, namespace: st
         running.wait(20)
 
 
+def test_the_operator_of_the_guide_and_its_test(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "outages.py").write_text(program("operators.md", 1))
+    (tmp_path / "test_outages.py").write_text(program("operators.md", 2))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--podyard-name", cluster.name, "test_outages.py"],
+        cwd=tmp_path,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    # It was there before.
+    assert cluster.podyard("status").returncode == 0
+
+
 def test_the_program_of_the_grpc_guide(cluster: Cluster, live: Live, namespace: str, tmp_path: Path) -> None:
     text = (DOCS / "grpc.md").read_text(encoding="utf-8")
     printed = re.search(r"It prints:\n\n```\n(.*?)```", text, re.DOTALL)

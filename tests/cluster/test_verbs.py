@@ -136,6 +136,22 @@ def test_a_node_counts_as_back_once_its_kubelet_speaks(
     assert live.pids(node, "kubelet")
 
 
+@pytest.mark.parametrize("role", ["etcd", "apiserver", "scheduler", "controller-manager"])
+def test_a_component_counts_as_back_once_it_calls_itself_ready(cluster: Cluster, role: str) -> None:
+    name = f"{cluster.name}-{role}-1"
+
+    def shown() -> list[str]:
+        lines = cluster.podyard("status", check=False).stdout.splitlines()
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        return line.split()[2:5]
+
+    cluster.podyard("component", "kill", f"{role}-1")
+    assert shown() == ["exited", "no:", "exited"]
+    said = cluster.podyard("component", "start", f"{role}-1", "--wait").stderr
+    assert f"{name}: Ready after" in said
+    assert shown()[:2] == ["running", "yes"]
+
+
 def test_a_cut_is_shown_and_another_way_back_says_what_is_needed(cluster: Cluster) -> None:
     def shown() -> str:
         lines = cluster.podyard("status", check=False).stdout.splitlines()

@@ -26,15 +26,17 @@ class FakeEngine:
     def __init__(self) -> None:
         self.state = "running"
         self.started_at = "t0"
+        self.name, self.role = NODE, "worker"
+        self.asked = 0
 
     async def identity(self) -> str:
         return "THIS"
 
     async def observe(self, _: str) -> Observed:
-        return Observed(containers={NODE: await self.inspect(NODE)})
+        return Observed(containers={self.name: await self.inspect(self.name)})
 
     async def inspect(self, _: str) -> ObservedContainer:
-        return ObservedContainer(NODE, "worker", self.state, "", "", started_at=self.started_at)
+        return ObservedContainer(self.name, self.role, self.state, "", "", started_at=self.started_at)
 
     async def container_id(self, _: str) -> str:
         return ""  # compose has made nothing here
@@ -56,6 +58,12 @@ class FakeEngine:
 
     async def neighbours(self, *_: str) -> list[tuple[str, str]]:
         return [("172.28.0.16", "02:00:00:00:00:01")]
+
+    async def run_in(self, name: str, argv: list[str]) -> tuple[int, str]:
+        assert self.state == "running", "the engine refuses"
+        self.asked += 1
+        # A component needs its time.
+        return (0, "ok\n200") if self.asked > 2 else (7, "curl: (7)\n000")
 
     async def in_network_of(self, name: str, argv: list[str], text: str) -> str:
         assert self.state in {"running", "paused"}
@@ -183,3 +191,42 @@ def test_a_role_is_enough_where_it_has_one_container(node, engine):
 
 def test_a_component_is_named_as_one():
     assert Verbs(FakeEngine(), "podyard").command("heal", "podyard-etcd-1") == "podyard component heal etcd-1"  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def component(engine, tmp_path, monkeypatch):
+    """Runs `podyard component` on the cluster demo, which has one etcd member."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(machines, "with_engine", lambda work: asyncio.run(work(engine)))
+    monkeypatch.setattr("podyard.cluster.verbs._POLL_S", 0.001)
+    engine.name, engine.role = "demo-etcd-1", "etcd"
+    return lambda *words: CliRunner().invoke(machines.component, words, obj=Scope("demo"))
+
+
+def test_a_component_is_waited_for_until_it_calls_itself_ready(component, engine):
+    component("kill", "etcd-1")
+    done = component("start", "etcd-1", "--wait")
+    assert done.output.splitlines()[-1] == "demo-etcd-1: Ready after 0 s"
+    assert (done.exit_code, engine.asked) == (0, 3)
+
+
+def test_a_component_that_does_not_get_ready_says_what_it_lacks(component, engine, monkeypatch):
+    monkeypatch.setattr(machines, "_WAIT_S", 0.01)
+    engine.asked = -(10**9)
+    failed = component("resume", "etcd-1", "--wait").exception
+    assert isinstance(failed, NotReadyError)
+    assert str(failed) == "demo-etcd-1 after 0.01 s: does not answer its health check"
+
+
+def test_nobody_waits_for_a_component_that_another_verb_has_to_mend_first(component, engine):
+    component("partition", "etcd-1")
+    failed = component("start", "etcd-1", "--wait").exception
+    assert str(failed) == "demo-etcd-1 cannot become Ready: it is cut off"
+    assert engine.asked == 0
+
+
+@pytest.mark.parametrize("verb", BREAKS)
+def test_what_breaks_a_component_has_broken_it_when_it_returns(component, verb):
+    assert component(verb, "etcd-1", "--wait").exit_code == 2
+    assert component(BREAKS[verb], "--help").output.count("--wait") == 1
+    assert "--wait" not in component(verb, "--help").output

@@ -29,6 +29,7 @@ class FakeEngine:
             f"demo-{role}-1": ObservedContainer(f"demo-{role}-1", role, state, "", "", {"demo": "172.28.0.9"})
             for role, state in states.items()
         }
+        self.health: dict[str, tuple[int, str]] = {}
 
     async def identity(self) -> str:
         return "THIS"
@@ -42,6 +43,10 @@ class FakeEngine:
 
     async def container_id(self, _: str) -> str:
         return ""  # compose has made nothing here
+
+    async def run_in(self, name: str, argv: list[str]) -> tuple[int, str]:
+        assert self._containers[name].state == "running", "the engine refuses"
+        return self.health.get(name, (0, "ok\n200"))
 
     async def clusters(self) -> dict[str, list[ObservedContainer]]:
         return {"demo": list(self._containers.values())}
@@ -65,8 +70,10 @@ def run(tmp_path, monkeypatch):
     StateDirectory("demo").save_placement(ClusterSpec("demo", nodes=1), placement)
     monkeypatch.setattr(cluster.bringup, "probe", lambda *_: FakeProbe())
 
-    def run(*words: str, terminal: bool = False, **states: str):
+    def run(*words: str, terminal: bool = False, lacking: str = "", **states: str):
         engine = FakeEngine(**states)
+        if lacking:
+            engine.health[lacking] = (0, "[-]informers failed: reason withheld\n500")
         monkeypatch.setattr(cluster, "with_engine", lambda work: asyncio.run(work(engine)))
         # What goes to a terminal, or what is left of it in a pipe.
         return CliRunner().invoke(podyard, words, color=terminal)
@@ -117,8 +124,16 @@ def columns(output: str) -> dict[str, list[str]]:
 def test_what_runs_is_ready_when_the_api_server_says_so(run):
     result = run("status", "--name", "demo", apiserver="running", worker="running", scheduler="running")
     rows = columns(result.output)
-    assert [rows[name][3] for name in (SERVER, NODE, "demo-scheduler-1")] == ["yes", "yes", "-"]
+    assert [rows[name][3] for name in (SERVER, NODE, "demo-scheduler-1")] == ["yes", "yes", "yes"]
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("role", ["etcd", "scheduler", "controller-manager"])
+def test_a_component_is_ready_by_its_own_word(run, role):
+    states = {"apiserver": "running", "worker": "running", role: "running"}
+    result = run("status", "--name", "demo", lacking=f"demo-{role}-1", **states)
+    assert columns(result.output)[f"demo-{role}-1"][3:6] == ["no:", "informers", "failed"]
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("state", ["paused", "exited"])
