@@ -72,8 +72,13 @@ def build() -> None:
 
 
 @click.command("down")
+@click.option(
+    "--registry",
+    is_flag=True,
+    help="Remove the registry too, with all that was pushed, if no cluster is left.",
+)
 @pass_scope
-def down(scope: Scope) -> None:
+def down(scope: Scope, registry: bool) -> None:
     """Remove the cluster: containers, volumes, network, certificates. The registry and the image stay.
 
     What `kubeconfig --merge` has added to your own kubeconfig goes too.
@@ -81,12 +86,19 @@ def down(scope: Scope) -> None:
     \b
     podyard down
     podyard --name other down
+    podyard down --registry
     """
     progress = for_this_terminal()
-    if with_engine(lambda engine: bringup.down(engine, scope.name, progress)):
-        progress.note(f"cluster {scope.name} is gone")
-    else:
-        progress.note(f"there is no cluster {scope.name}")
+
+    async def work(engine: Engine) -> None:
+        if await bringup.down(engine, scope.name, progress):
+            progress.note(f"cluster {scope.name} is gone")
+        else:
+            progress.note(f"there is no cluster {scope.name}")
+        if registry:
+            await bringup.remove_registry(engine, progress)
+
+    with_engine(work)
 
 
 @dataclass(frozen=True, slots=True)

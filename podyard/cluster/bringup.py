@@ -212,6 +212,21 @@ async def down(engine: Engine, name: str, progress: Progress) -> bool:
     return True
 
 
+async def remove_registry(engine: Engine, progress: Progress) -> None:
+    """Removes the host's registry with all that was pushed, unless a cluster is there that pulls from it.
+
+    Raises:
+        Busy: an `up` of this moment makes it.
+    """
+    with locked(_REGISTRY_LOCK, folder=engine_locks()):
+        if left := sorted(await engine.clusters()):
+            progress.note(f"the registry stays, as {named(left, 'cluster')} can pull from it")
+            return
+        with progress.step("removing the registry"):
+            await engine.remove_container(REGISTRY_NAME)
+            await engine.remove_volume(REGISTRY_NAME)
+
+
 async def _reach(
     engine: Engine,
     spec: ClusterSpec,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from podyard.base import clock
@@ -75,3 +77,46 @@ async def test_what_runs_is_told_when_time_is_up_with_the_last_complaint() -> No
     told = await in_vain({SERVER: "running"}, "it waits for etcd", left_s=0)
     assert str(told) == f"{SERVER} is not ready: the API server does not answer yet\nit waits for etcd"
     assert told.hint == f"see: podyard --name demo logs {SERVER}; podyard --name demo up goes on from here"
+
+
+class Told:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+    def step(self, text: str) -> nullcontext[None]:
+        self.lines.append(text)
+        return nullcontext()
+
+    def detail(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "said", "removed"),
+    [
+        ([], "removing the registry", ["container podyard-registry", "volume podyard-registry"]),
+        (["lab"], "the registry stays, as 1 cluster (lab) can pull from it", []),
+        (["lab", "one"], "the registry stays, as 2 clusters (lab, one) can pull from it", []),
+    ],
+)
+async def test_the_registry_goes_with_the_last_cluster(clusters, said, removed) -> None:
+    did: list[str] = []
+
+    class Host:
+        async def clusters(self) -> dict[str, list[ObservedContainer]]:
+            return {name: [] for name in clusters}
+
+        async def remove_container(self, name: str) -> None:
+            did.append(f"container {name}")
+
+        async def remove_volume(self, name: str) -> None:
+            did.append(f"volume {name}")
+
+    told = Told()
+    await bringup.remove_registry(Host(), told)  # type: ignore[arg-type]
+    assert (told.lines, did) == ([said], removed)
