@@ -95,9 +95,10 @@ def own_namespace(cluster: Cluster, asker: str) -> Iterator[str]:
     """A namespace named after who asks for it, gone with all in it afterwards."""
     name = re.sub(r"[^a-z0-9]+", "-", asker.lower()).strip("-")[:40] + "-" + uuid.uuid4().hex[:6]
     cluster.kubectl("create", "namespace", name)
+    needed = ("serviceaccount/default", "configmap/kube-root-ca.crt")
     cluster.eventually(
-        lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
-        "the namespace's service account",
+        lambda: cluster.kubectl("get", *needed, "-n", name, check=False).returncode == 0,
+        "what pods of the namespace need",
     )
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=90s")

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.support import Cluster
+from tests.cluster.support import DEADLINE_S, Cluster
 
 _NUMBERS = count()
 # Signals do not pass through `docker exec`: who ends a kubectl in a container must know its process.
@@ -57,7 +57,8 @@ class Kubectl:
     def make_namespace(self) -> None:
         """Makes the namespace, and waits for what pods in it need."""
         self.run("create", "namespace", self.namespace)
-        self.run("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+        for needed in ("serviceaccount/default", "configmap/kube-root-ca.crt"):
+            self.run("wait", "--for=create", needed, "--timeout=60s")
 
     def remove_namespace(self) -> None:
         """Removes the namespace with all in it."""
@@ -183,7 +184,7 @@ class Watching:
                     self._lines.append((time.monotonic(), line.rstrip("\n")))
                     self._more.notify_all()
 
-    def line_with(self, text: str, timeout_s: float = 30.0) -> tuple[float, str]:
+    def line_with(self, text: str, timeout_s: float = DEADLINE_S) -> tuple[float, str]:
         """The first line that holds a text, and when it came."""
 
         def found() -> tuple[float, str] | None:

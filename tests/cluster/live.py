@@ -19,6 +19,7 @@ import yaml
 from podyard.base.config import TlsFiles
 from podyard.client.client import Client
 from podyard.client.grpc_transport import GrpcTransport, credentials_of
+from tests.cluster.support import DEADLINE_S
 
 T = TypeVar("T")
 
@@ -193,7 +194,7 @@ def docker(*arguments: str, code: int | None = 0, timeout_s: float = 90) -> str:
 
 
 def eventually(
-    look: Callable[[], T], good: Callable[[T], bool] = bool, *, within_s: float = 30.0, what: str = ""
+    look: Callable[[], T], good: Callable[[T], bool] = bool, *, within_s: float = DEADLINE_S, what: str = ""
 ) -> T:
     """Looks until it is good; the last thing seen is in the failure."""
     deadline_s = time.monotonic() + within_s
@@ -209,7 +210,7 @@ async def eventually_async(
     look: Callable[[], Awaitable[T]],
     good: Callable[[T], bool] = bool,
     *,
-    within_s: float = 30.0,
+    within_s: float = DEADLINE_S,
     what: str = "",
 ) -> T:
     """As `eventually`, on a loop."""

@@ -13,7 +13,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 
 
 class Terminal:
