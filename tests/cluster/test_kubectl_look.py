@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -127,7 +128,18 @@ def test_raw_paths(kubectl: Kubectl, web: str) -> None:
     assert "# TYPE process_cpu_seconds_total counter" in kubectl.run("get", "--raw", "/metrics")
 
 
-def test_describe_and_events(kubectl: Kubectl, web: str) -> None:
+@pytest.fixture
+def unplaced(kubectl: Kubectl) -> Iterator[str]:
+    """A pod that no node takes; other tests count the pods."""
+    kubectl.run("create", "-f", "-", input=pod("unplaced", nodeSelector={"no": "such"}))
+    yield "unplaced"
+    kubectl.run("delete", "pod", "unplaced", "--now")
+
+
+def test_describe_and_events(kubectl: Kubectl, web: str, unplaced: str) -> None:
+    # Events are written after what they tell of.
+    started = ("get", "events", "--field-selector", f"involvedObject.name={web},reason=Started", "-o", "name")
+    kubectl.cluster.eventually(lambda: kubectl.run(*started), "the last event")
     text = kubectl.run("describe", "pod", web)
     for part in ("Node:", "QoS Class:", "node.kubernetes.io/not-ready:NoExecute op=Exists for 300s"):
         assert part in text, text
@@ -141,10 +153,9 @@ def test_describe_and_events(kubectl: Kubectl, web: str) -> None:
     assert [(line[1], line[2], line[3]) for line in said] == [
         ("Normal", reason, f"Pod/{web}") for reason in reasons
     ]
-    kubectl.run("create", "-f", "-", input=pod("unplaced", nodeSelector={"no": "such"}))
     with kubectl.watching("events", "--types=Warning", "--watch") as watching:
         _, line = watching.line_with("FailedScheduling")
-    assert "Pod/unplaced" in line
+    assert f"Pod/{unplaced}" in line
     assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector." in line
     by_field = (
         "get",
@@ -154,7 +165,6 @@ def test_describe_and_events(kubectl: Kubectl, web: str) -> None:
         "--no-headers",
     )
     assert kubectl.run(*by_field).split()[1:4] == ["Normal", "Started", f"pod/{web}"]
-    kubectl.run("delete", "pod", "unplaced", "--now")
     node = kubectl.path("pod/web", ".spec.nodeName")
     described = kubectl.run("describe", "node", node)
     assert "Allocated resources:" in described

@@ -49,13 +49,19 @@ def two(kubectl: Kubectl) -> str:
     }
     kubectl.run("create", "-f", "-", input=made)
     kubectl.run("rollout", "status", "deployment/two", "--timeout=90s")
+    # A container that runs has not spoken yet.
+    heard = [(name, "-c", container) for name in pods_of(kubectl) for container in ("hears", "counts")]
+    kubectl.cluster.eventually(lambda: all(kubectl.run("logs", *each) for each in heard), "the first lines")
     return "deployment/two"
 
 
 @pytest.fixture(scope="module")
 def web(kubectl: Kubectl) -> str:
-    """nginx, and a Service before it on port 8080."""
-    kubectl.run("run", "web", "--image=nginx", '--overrides={"spec":{"terminationGracePeriodSeconds":0}}')
+    """nginx that listens, and a Service before it on port 8080."""
+    probe = {"httpGet": {"port": 80}, "periodSeconds": 1}
+    container = {"name": "web", "image": "nginx", "readinessProbe": probe}
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    kubectl.run("run", "web", "--image=nginx", f"--overrides={json.dumps({'spec': spec})}")
     kubectl.run("expose", "pod", "web", "--port=8080", "--target-port=80")
     kubectl.run("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
     return "web"
@@ -231,8 +237,8 @@ def test_debug_by_a_copy(kubectl: Kubectl, web: str) -> None:
         ("web", "nginx:latest"),
         ("tool", "busybox"),
     ]
-    seen = kubectl.run("exec", "copy", "-c", "tool", "--", "ps")
-    assert "nginx: master process" in seen
+    processes = ("exec", "copy", "-c", "tool", "--", "ps")
+    kubectl.cluster.eventually(lambda: "nginx: master process" in kubectl.run(*processes), "nginx to be seen")
     kubectl.run("delete", "pod", "copy", "--now")
 
 

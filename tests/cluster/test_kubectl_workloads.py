@@ -103,9 +103,6 @@ def test_a_rollout_from_its_history_and_back(kubectl: Kubectl) -> None:
     rolled_out(kubectl, "rolls")
     because = ("annotate", "deployment/rolls", "--overwrite")
     kubectl.run(*because, "kubernetes.io/change-cause=first")
-    kubectl.run("set", "image", "deployment/rolls", "nginx=nginx:latest")
-    kubectl.run(*because, "kubernetes.io/change-cause=second")
-    rolled_out(kubectl, "rolls")
 
     def history() -> list[list[str]]:
         lines = kubectl.run("rollout", "history", "deployment/rolls").splitlines()
@@ -113,7 +110,12 @@ def test_a_rollout_from_its_history_and_back(kubectl: Kubectl) -> None:
         assert lines[1].split() == ["REVISION", "CHANGE-CAUSE"]
         return [line.split() for line in lines[2:] if line]
 
-    assert history() == [["1", "first"], ["2", "second"]]
+    # The controller hands a cause on to the replica set of the moment: to the first before there is another.
+    kubectl.cluster.eventually(lambda: history() == [["1", "first"]], "the first cause")
+    kubectl.run("set", "image", "deployment/rolls", "nginx=nginx:latest")
+    kubectl.run(*because, "kubernetes.io/change-cause=second")
+    rolled_out(kubectl, "rolls")
+    kubectl.cluster.eventually(lambda: history() == [["1", "first"], ["2", "second"]], "the second cause")
     second = kubectl.run("rollout", "history", "deployment/rolls", "--revision=2")
     assert second.startswith("deployment.apps/rolls with revision #2\nPod Template:\n")
     assert "    Image:\tnginx:latest\n" in second
@@ -141,9 +143,11 @@ def test_a_paused_rollout_waits_and_a_restart_makes_new_pods(kubectl: Kubectl) -
     assert kubectl.run("rollout", "pause", "deployment/waits") == "deployment.apps/waits paused\n"
     assert "is already paused" in kubectl.run("rollout", "pause", "deployment/waits", code=1)
     kubectl.run("set", "env", "deployment/waits", "A=1")
-    kubectl.run("wait", "--for=condition=Progressing=Unknown", "deployment/waits", "--timeout=30s")
-    said = kubectl.run("rollout", "status", "deployment/waits", "--watch=false")
-    assert "0 out of 1 new replicas have been updated" in said
+    kubectl.run("wait", "--for=condition=Progressing=Unknown", "deployment/waits", "--timeout=60s")
+    # It may have seen the pause, and the change not yet.
+    status = ("rollout", "status", "deployment/waits", "--watch=false")
+    pending = "0 out of 1 new replicas have been updated"
+    kubectl.cluster.eventually(lambda: pending in kubectl.run(*status), "a change that waits")
     assert kubectl.run("get", "pods", "-l", "app=waits", "-o", "name") == before
     refused = kubectl.run("rollout", "restart", "deployment/waits", code=1)
     assert "can't restart paused deployment (run rollout resume first)" in refused
@@ -159,7 +163,10 @@ def test_a_paused_rollout_waits_and_a_restart_makes_new_pods(kubectl: Kubectl) -
     annotations = json.loads(kubectl.path("deployment/waits", ".spec.template.metadata.annotations"))
     assert list(annotations) == ["kubectl.kubernetes.io/restartedAt"]
     staying = ("get", "pods", "-l", "app=waits", "--field-selector=status.phase=Running", "-o", "name")
-    assert not set(kubectl.run(*staying).split()) & set(before.split())
+    # A rollout is complete before the last of the old pods has ended.
+    kubectl.cluster.eventually(
+        lambda: not set(kubectl.run(*staying).split()) & set(before.split()), "the first pod to go"
+    )
     assert resumed != before
     refused = kubectl.run("rollout", "status", "configmap/kube-root-ca.crt", code=1)
     assert "no status viewer has been implemented for" in refused
@@ -193,6 +200,7 @@ def test_delete_pods_with_and_without_grace(kubectl: Kubectl) -> None:
     assert deleted == f'pod "later" deleted{where}\n'
     assert kubectl.path("pod/later", ".metadata.deletionGracePeriodSeconds") == "60"
     assert kubectl.run("get", "pod", "later", "--no-headers").split()[2] == "Terminating"
+    kubectl.run("delete", "pod", "later", "--grace-period=1", "--timeout=60s")
     kubectl.run("delete", "pod", "grace", "--grace-period=2", "--wait=false")
     assert kubectl.path("pod/grace", ".metadata.deletionGracePeriodSeconds") == "2"
     kubectl.run("wait", "--for=delete", "pod/grace", "--timeout=60s")
@@ -201,7 +209,6 @@ def test_delete_pods_with_and_without_grace(kubectl: Kubectl) -> None:
     _, warned = kubectl.both("delete", "pod", "force", "--force")
     assert "Immediate deletion does not wait for confirmation" in warned
     assert 'pods "force" not found' in kubectl.run("get", "pod", "force", code=1)
-    kubectl.run("delete", "pod", "later", "--grace-period=1", "--timeout=60s")
     assert kubectl.run("get", "pods", "-l", "app in (grace,now,force,later)") == ""
 
 
