@@ -11,7 +11,7 @@ from typing import Any
 from podyard.api import errors
 from podyard.api.types import Pod
 from podyard.client.client import Client
-from tests.cluster.live import Live
+from tests.cluster.live import Live, eventually
 from tests.cluster.support import Cluster
 
 REPLICAS = 3
@@ -21,11 +21,18 @@ _RETRYABLE = (errors.Unavailable, errors.Timeout, errors.ServerTimeout, errors.I
 
 
 def deployment(name: str, *, careful: bool = False) -> dict[str, Any]:
-    """A Deployment of nginx; a careful one has a readiness probe and serves on for 3 s when it ends."""
+    """A Deployment of nginx; a careful one has a readiness probe and serves on for 6 s when it ends.
+
+    So long may it take on a busy machine until every node knows that a pod ends.
+    """
     container: dict[str, Any] = {"name": "nginx", "image": "nginx"}
     if careful:
-        container["readinessProbe"] = {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 1}
-        container["lifecycle"] = {"preStop": {"sleep": {"seconds": 3}}}
+        container["readinessProbe"] = {
+            "httpGet": {"path": "/", "port": 80},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+        }
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": 6}}}
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -84,8 +91,14 @@ def is_ready(pod: dict[str, Any]) -> bool:
 def etcd_leader(live: Live) -> str:
     """The member that leads now, by its container's name behind the cluster's."""
     ask = "curl -s http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
-    (found,) = [n for n in (1, 2, 3) if live.shell(live.container(f"etcd-{n}"), ask).strip() == "1"]
-    return f"etcd-{found}"
+
+    def leaders() -> list[str]:
+        members = [f"etcd-{number}" for number in (1, 2, 3)]
+        return [member for member in members if live.shell(live.container(member), ask).strip() == "1"]
+
+    # None leads in an election.
+    (found,) = eventually(leaders, lambda seen: len(seen) == 1, what="one leader")
+    return found
 
 
 class History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -31,7 +32,8 @@ STUBBORN = (
     "mkdir -p /www; cp /etc/hostname /www/index.html; trap 'echo TERM' TERM; "
     "httpd -p 8080 -h /www; echo serving; while :; do sleep 0.1; done"
 )
-HOOK_S, GRACE_S = 8, 12
+# Half a dozen looks go into the grace, each of a second or more on a slow machine.
+HOOK_S, GRACE_S = 15, 30
 
 
 class Scene:
@@ -53,6 +55,10 @@ class Scene:
 
     def short(self, node: str) -> str:
         return node.removeprefix(f"{self.cluster.name}-")
+
+    def client_has_said(self, text: str) -> bool:
+        """Whether the client's log has a text; while its container is not there yet there is no log."""
+        return text in self.kubectl("logs", "client", check=False)
 
     def endpoints(self, app: str) -> dict[str, dict[str, bool]]:
         """Conditions of a Service's endpoints by the pods' names."""
@@ -78,10 +84,16 @@ def test_a_deployment_is_spread_reached_and_described(scene: Scene) -> None:
     assert len({pod["status"]["podIP"] for pod in found}) == REPLICAS
     for pod in found:
         (other,) = nodes - {pod["spec"]["nodeName"]}
-        url = f"http://{pod['status']['podIP']}/"
-        assert "Welcome to nginx" in scene.cluster.run_in(scene.short(other), "curl", "-sS", "-m", "5", url)
+        ask = ("curl", "-sS", "-m", "5", f"http://{pod['status']['podIP']}/")
+        # It may run and not listen yet.
+        scene.cluster.eventually(
+            lambda other=other, ask=ask: (
+                "Welcome to nginx" in scene.cluster.run_in(scene.short(other), *ask, check=False)
+            ),
+            "the pod to answer",
+        )
     # By the Service's name, from a pod.
-    scene.cluster.eventually(lambda: "20 ok" in scene.kubectl("logs", "client"), "the Service to answer")
+    scene.cluster.eventually(lambda: scene.client_has_said("20 ok"), "the Service to answer")
 
     described = squeezed(scene.kubectl("describe", "deployment", APP))
     for line in (
@@ -131,10 +143,13 @@ def test_what_is_deleted_is_made_again_or_goes_with_its_owner(scene: Scene) -> N
     scene.kubectl(*ROLLED_OUT)
     (first,) = scene.cluster.get("rs", "-n", scene.namespace)["items"]
     scene.kubectl("delete", "rs", first["metadata"]["name"])
-    scene.kubectl(*ROLLED_OUT)
-    (second,) = scene.cluster.get("rs", "-n", scene.namespace)["items"]
+    # Until the controller has seen it, the Deployment is as it was.
+    (second,) = scene.cluster.eventually(
+        lambda: scene.cluster.get("rs", "-n", scene.namespace)["items"], "another replica set"
+    )
     assert second["metadata"]["name"] == first["metadata"]["name"]
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    scene.kubectl(*ROLLED_OUT)
     scene.kubectl("delete", "deployment", APP)
     gone = lambda: not scene.cluster.get("rs,pods", "-n", scene.namespace)["items"]  # noqa: E731
     scene.cluster.eventually(gone, "replica set and pods to go")
@@ -143,7 +158,7 @@ def test_what_is_deleted_is_made_again_or_goes_with_its_owner(scene: Scene) -> N
 def test_rollouts_lose_no_request(scene: Scene) -> None:
     scene.apply(deployment(APP, careful=True), service(APP), client_pod("client", APP))
     scene.kubectl(*ROLLED_OUT)
-    scene.cluster.eventually(lambda: "50 ok" in scene.kubectl("logs", "client"), "the client to begin")
+    scene.cluster.eventually(lambda: scene.client_has_said("50 ok"), "the client to begin")
     with History(scene.live, scene.namespace, APP).recorded() as history:
         scene.kubectl("rollout", "restart", f"deployment/{APP}")
         scene.kubectl(*ROLLED_OUT)
@@ -258,8 +273,10 @@ def test_a_container_whose_hook_after_start_fails_starts_again(scene: Scene) -> 
 
     scene.cluster.eventually(restarts, "a restart")
     assert not is_ready(scene.pods("hooked")[0])
-    selector = "involvedObject.name=hooked,reason=FailedPostStartHook"
-    events = scene.cluster.get("events", "-n", scene.namespace, "--field-selector", selector)["items"]
+    selector = ("--field-selector", "involvedObject.name=hooked,reason=FailedPostStartHook")
+    events = scene.cluster.eventually(
+        lambda: scene.cluster.get("events", "-n", scene.namespace, *selector)["items"], "the event"
+    )
     assert {event["message"] for event in events} == {"PostStartHook failed"}
 
 
@@ -284,19 +301,27 @@ def test_dependents_go_first_go_after_or_stay(scene: Scene) -> None:
     assert {item["metadata"]["uid"] for item in scene.cluster.get(*owned)["items"]} == before
 
 
+def progress_within(scene: Scene, seconds: int) -> None:
+    """Sets the deadline of the Deployment's progress."""
+    change = json.dumps({"spec": {"progressDeadlineSeconds": seconds}})
+    scene.kubectl("patch", "deployment", APP, "-p", change)
+
+
 def test_a_deployment_that_cannot_progress_says_so_and_pauses(scene: Scene) -> None:
     wanted = deployment(APP)
-    wanted["spec"]["progressDeadlineSeconds"] = 5
     wanted["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     scene.apply(wanted)
     scene.kubectl(*ROLLED_OUT)
+    # What can progress has all the time that it needs.
+    progress_within(scene, 5)
     scene.kubectl("set", "image", f"deployment/{APP}", "nginx=nginx:none")
     said = scene.cluster.kubectl("-n", scene.namespace, *ROLLED_OUT, check=False)
     assert said.returncode == 1
     assert f'deployment "{APP}" exceeded its progress deadline' in said.stderr
     # One at a time: two of the old ones serve on.
-    assert sum(is_ready(pod) for pod in scene.pods()) == REPLICAS - 1
+    assert sum(is_ready(pod) for pod in staying(scene.pods())) == REPLICAS - 1
     scene.kubectl("rollout", "pause", f"deployment/{APP}")
+    progress_within(scene, 600)
     scene.kubectl("set", "image", f"deployment/{APP}", "nginx=nginx:latest")
     assert (
         "paused"
