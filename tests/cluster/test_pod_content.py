@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.support import Cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Prints all that the test looks at as `NAME=VALUE` lines, and waits.
 SHOW = """
@@ -198,4 +198,4 @@ def test_files_follow_their_sources(cluster: Cluster, namespace: str, said: dict
     cluster.kubectl("patch", "configmap", "settings", "-p", patch, "-n", namespace)
     size = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/all/deep/size"
     # Read again every minute to minute and a half, as upstream's syncFrequency.
-    cluster.eventually(lambda: cluster.run_in(node, "cat", size) == "10", "the new size", timeout_s=120)
+    cluster.eventually(lambda: cluster.run_in(node, "cat", size) == "10", "the new size", timeout_s=150)
