@@ -1,8 +1,8 @@
 """OpenAPI v2 and v3, made from the resource table and the field table.
 
 kubectl reads them to explain kinds and to learn that the server validates fields. Schemas are
-named and shaped as upstream's; descriptions are left out. Each document is made when first asked
-for and kept.
+named and shaped as upstream's; what they say of messages and fields is our own and stands in
+`descriptions.tsv`. Each document is made when first asked for and kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import orjson
 
 from apiserver.serve import openapi_proto
 from apiserver.serve.negotiate import JSON, parse_accept
-from podyard.api import facts
+from podyard.api import descriptions, facts
+from podyard.api.descriptions import Texts
 from podyard.api.facts import FieldFact
 from podyard.api.resources import OFFERED, Resource
 
@@ -186,12 +187,13 @@ def _schemas(rows: Iterable[Resource], prefix: str) -> dict[str, Any]:
         todo += [fact for part in row.subresources.values() for fact in _messages_of(part.kind)]
     done: dict[str, Any] = {}
     kinds = _kinds()
+    texts = descriptions.read()
     while todo:
         full_name = todo.pop()
         name = _schema_name(full_name)
         if name in done:
             continue
-        done[name] = _schema(full_name, prefix, kinds)
+        done[name] = _schema(full_name, prefix, kinds, texts)
         todo.extend(_referred(full_name))
     return {f"{_patch_name()}": {"type": "object"}, **dict(sorted(done.items()))}
 
@@ -232,20 +234,29 @@ def _referred(full_name: str) -> Iterator[str]:
                 yield part
 
 
-def _schema(full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+def has_fields(full_name: str) -> bool:
+    """Whether a message's schema shows its fields; others are a text, a number or anything at all."""
+    return full_name not in _SPECIAL and full_name not in _LISTS_OF_STRINGS
+
+
+def _schema(
+    full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]], texts: Texts
+) -> dict[str, Any]:
+    said = _described(texts.of(full_name))
     if prefix == _COMPONENTS and full_name in _SPECIAL_V3:
-        return dict(_SPECIAL_V3[full_name])
+        return _SPECIAL_V3[full_name] | said
     if full_name in _SPECIAL:
-        return dict(_SPECIAL[full_name])
+        return _SPECIAL[full_name] | said
     if full_name in _LISTS_OF_STRINGS:
-        return {"type": "array", "items": {"type": "string"}}
+        return {"type": "array", "items": {"type": "string"}} | said
     properties: dict[str, Any] = {}
     required: list[str] = []
     fact = facts.messages().get(full_name)
     if fact is not None and fact.has_typemeta:
-        properties |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
-    _add_properties(full_name, prefix, properties, required)
-    schema: dict[str, Any] = {"type": "object", "properties": dict(sorted(properties.items()))}
+        for name in ("apiVersion", "kind"):
+            properties[name] = {"type": "string"} | _described(texts.of(full_name, name))
+    _add_properties(full_name, prefix, properties, required, texts)
+    schema: dict[str, Any] = {"type": "object", "properties": dict(sorted(properties.items()))} | said
     if not properties:
         del schema["properties"]
     if required:
@@ -257,17 +268,23 @@ def _schema(full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]])
     return schema
 
 
-def _add_properties(full_name: str, prefix: str, properties: dict[str, Any], required: list[str]) -> None:
+def _described(text: str) -> dict[str, Any]:
+    return {"description": text} if text else {}
+
+
+def _add_properties(
+    full_name: str, prefix: str, properties: dict[str, Any], required: list[str], texts: Texts
+) -> None:
     for field in facts.fields().get(full_name, ()):
         if field.inline:
-            _add_properties(field.type, prefix, properties, required)
+            _add_properties(field.type, prefix, properties, required, texts)
             continue
-        properties[field.json_name] = _property(field, prefix)
+        properties[field.json_name] = _property(field, prefix, texts.of(full_name, field.json_name))
         if field.required:
             required.append(field.json_name)
 
 
-def _property(field: FieldFact, prefix: str) -> dict[str, Any]:
+def _property(field: FieldFact, prefix: str, text: str) -> dict[str, Any]:
     if field.label == "map":
         shape: dict[str, Any] = {
             "type": "object",
@@ -287,6 +304,7 @@ def _property(field: FieldFact, prefix: str) -> dict[str, Any]:
         shape["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
     if field.enum_closed and field.enum_values and field.type == "string" and field.label == "optional":
         shape["enum"] = sorted(field.enum_values)
+    shape |= _described(text)
     if prefix == _COMPONENTS and "$ref" in shape and len(shape) > 1:
         # In version 3 what stands beside a reference counts for nothing, and protobuf has no place for it.
         shape["allOf"] = [{"$ref": shape.pop("$ref")}]

@@ -111,6 +111,7 @@ def _either_v3(schema: dict[str, Any]) -> bytes:
 # Keys that a schema of version 3 may have here; anything else would be lost on the way.
 _SCHEMA_V3 = frozenset(
     {
+        "description",
         "uniqueItems",
         "required",
         "enum",
@@ -141,6 +142,8 @@ def _schema_v3(schema: dict[str, Any]) -> bytes:
         made += delimited(31, entries)
     if "additionalProperties" in schema:
         made += delimited(32, delimited(1, _either_v3(schema["additionalProperties"])))
+    if "description" in schema:
+        made += _text(34, schema["description"])
     if "format" in schema:
         made += _text(35, schema["format"])
     return made + _extensions(36, schema)
@@ -207,6 +210,7 @@ def _schema_v2(schema: dict[str, Any]) -> bytes:
     _refuse_unknown(schema, _SCHEMA_V2)
     made = _text(1, schema["$ref"]) if "$ref" in schema else b""
     made += _text(2, schema["format"]) if "format" in schema else b""
+    made += _text(4, schema["description"]) if "description" in schema else b""
     made += _flag(16, schema.get("uniqueItems", False))
     made += b"".join(_text(19, name) for name in schema.get("required", ()))
     made += b"".join(delimited(20, _text(2, yaml.safe_dump(value))) for value in schema.get("enum", ()))

@@ -198,10 +198,12 @@ def test_api_resources_and_versions(kubectl: Kubectl) -> None:
 
 
 def test_explain(kubectl: Kubectl) -> None:
-    """Types and structure; there are no descriptions."""
+    """Types, structure, and what each means here."""
     explained = kubectl.run("explain", "pod.spec.containers.image")
     assert "KIND:       Pod\nVERSION:    v1\n" in explained
     assert "FIELD: image <string>\n" in explained
+    said = " ".join(kubectl.run("explain", "pod.spec.nodeName").split())
+    assert "DESCRIPTION: On which node it runs. The scheduler writes it once through the binding;" in said
     explained = kubectl.run("explain", "deployment", "--api-version=apps/v1", "--recursive")
     assert "GROUP:      apps\nKIND:       Deployment\nVERSION:    v1\n" in explained
     assert "        maxSurge\t<IntOrString>\n" in explained

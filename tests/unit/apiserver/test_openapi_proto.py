@@ -37,6 +37,7 @@ MESSAGES_V3: dict[str, dict[str, tuple[int, str, bool]]] = {
         "items": (30, "Items", False),
         "properties": (31, "Schemas", False),
         "additionalProperties": (32, "Additional", False),
+        "description": (34, TEXT, False),
         "format": (35, TEXT, False),
         "extensions": (36, "NamedAny", True),
     },
@@ -53,6 +54,7 @@ MESSAGES_V2: dict[str, dict[str, tuple[int, str, bool]]] = {
     "Schema": {
         "ref": (1, TEXT, False),
         "format": (2, TEXT, False),
+        "description": (4, TEXT, False),
         "uniqueItems": (16, FLAG, False),
         "required": (19, TEXT, True),
         "enum": (20, "Any", True),
@@ -152,6 +154,7 @@ def test_what_would_be_lost_is_refused(encode: Any) -> None:
 def test_what_stands_beside_a_reference_is_not_lost() -> None:
     told = orjson.loads(read("/openapi/v3/apis/apps/v1", "application/json"))["components"]["schemas"]
     strategy = told["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"]
+    assert strategy.pop("description")
     assert strategy == {
         "allOf": [{"$ref": "#/components/schemas/io.k8s.api.apps.v1.DeploymentStrategy"}],
         "x-kubernetes-patch-strategy": "retainKeys",
