@@ -86,6 +86,15 @@ def net(shared_cluster: Cluster) -> Iterator[Net]:
         eventually(lambda: net.get("pod", "c")["status"]["phase"], lambda phase: phase == "Running")
         net.pods["c"] = net.get("pod", "c")
         eventually(lambda: net.endpoints("db-all"), lambda seen: seen == {"a", "b", "c"})
+        # Each node's proxy knows it a moment later.
+        net.programmed(f"{net.cluster_ip('resolver')} . udp . 53", "goto")
+        known = sorted(net.address(pod) for pod in "abc")
+        for pod in "ab":
+            eventually(
+                lambda pod=pod: ask(net, pod, ("db-all", "A", "udp"))[0]["records"],
+                lambda seen: seen == known,
+                what=f"the node of {pod} knows",
+            )
         yield net
     finally:
         live.kubectl("delete", "namespace", net.namespace, "--timeout=90s", timeout_s=120)

@@ -95,6 +95,14 @@ def affinity(net: Net, node: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.fixture
+def no_memory(net: Net) -> None:
+    """No Service that remembers its clients, as one that failed beside would have left."""
+    net.kubectl("delete", "service", "sticky", "still", "--ignore-not-found")
+    for node in net.nodes:
+        eventually(lambda node=node: affinity(net, node), lambda sets: not sets)
+
+
 def table_handle(net: Net, node: str) -> int:
     return next(int(row["table"]["handle"]) for row in net.table(node) if "table" in row)
 
@@ -110,7 +118,7 @@ print(json.dumps(seen))
 """
 
 
-def test_a_client_stays_with_its_backend_for_its_time(net: Net) -> None:
+def test_a_client_stays_with_its_backend_for_its_time(net: Net, no_memory: None) -> None:
     first = net.nodes[0]
 
     def sticky(seconds: int) -> dict[str, Any]:
@@ -157,6 +165,7 @@ def test_local_policies_stay_on_the_node_and_keep_sources(net: Net) -> None:
         assert net.names(place, f"{near}:80", times=12) == {mine}
     # Where there is none, silence: nobody may take it for an end of the Service.
     eventually(lambda: net.verdicts(first).get(f"{only_b} . tcp . 80"), lambda seen: seen == "drop")
+    eventually(lambda: net.verdicts(second).get(f"{only_b} . tcp . 80", "").startswith("goto"))
     assert net.asks("c", f"{only_b}:80") == SILENT
     assert net.names("b", f"{only_b}:80") == {"b"}
 
@@ -244,6 +253,7 @@ def test_an_ending_pod_serves_until_another_is_ready(net: Net) -> None:
     eventually(lambda: net.names("b", f"{address}:80", times=3), lambda seen: seen == {"ending"})
     net.asks("c", f"{net.address('ending')}:{WEB}/end")
     net.kubectl("wait", "--for=delete", "pod/ending", "--timeout=60s")
+    net.programmed(f"{address} . tcp . 80", name="refused")
 
 
 def handles(net: Net, node: str) -> dict[str, list[Any]]:
@@ -258,7 +268,7 @@ def handles(net: Net, node: str) -> dict[str, list[Any]]:
     return found
 
 
-def test_a_change_of_one_service_leaves_the_rules_of_the_others_alone(net: Net) -> None:
+def test_a_change_of_one_service_leaves_the_rules_of_the_others_alone(net: Net, no_memory: None) -> None:
     node = net.nodes[0]
     still = {"sessionAffinity": "ClientIP", "type": "NodePort"}
     net.apply(service("still", {"app": "web"}, HTTP, **still), service("moves", {"moves": "yes"}, HTTP))
@@ -266,6 +276,8 @@ def test_a_change_of_one_service_leaves_the_rules_of_the_others_alone(net: Net) 
     net.label("a", "moves=yes")
     net.programmed(f"{net.cluster_ip('still')} . tcp . 80", "goto")
     net.programmed(element, "goto")
+    # Both of its backends, so that nothing of it is still to come.
+    eventually(lambda: len(affinity(net, node)), lambda count: count == 2, what="sets of backends:")
     before, table = handles(net, node), table_handle(net, node)
     moving = "chain " + net.verdicts(node)[element].removeprefix("goto ")
     net.label("b", "moves=yes")
