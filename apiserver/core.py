@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from apiserver import compaction
+from apiserver import compaction, event_expiry
 from apiserver.auth.authz import AlwaysAllow, Authorizer
 from apiserver.auth.user import AUTHENTICATED, RequestContext, UserInfo
 from apiserver.bootstrap import Bootstrap
@@ -25,6 +25,7 @@ class ApiCore:
     Args:
         store: etcd, or in memory.
         compaction_interval_s: the least history that the store keeps.
+        event_ttl_s: how long an event stays after it was told last.
         kubelet_tls: with which kubelets are reached; None where there are none to dial.
         token_key: signs service-account tokens; None makes one that ends with this object.
     """
@@ -39,6 +40,7 @@ class ApiCore:
         dns_ip: str = "10.96.0.10",
         default_toleration_s: int = 300,
         compaction_interval_s: float = compaction.PERIOD_S,
+        event_ttl_s: float = event_expiry.TTL_S,
         address: str = "",
         port: int = 6443,
         kubelet_tls: object = None,
@@ -46,6 +48,7 @@ class ApiCore:
     ) -> None:
         self.store = store
         self._compaction_interval_s = compaction_interval_s
+        self._event_ttl_s = event_ttl_s
         self.cache = build_cache(store)
         defaults = admission.Defaults(default_toleration_s, default_toleration_s)
         self.authorizer = authorizer or AlwaysAllow()
@@ -69,6 +72,8 @@ class ApiCore:
         background.start(self.bootstrap.run(), name="bootstrap")
         compacting = compaction.run(self.store, self.cache.drop_history, period_s=self._compaction_interval_s)
         background.start(compacting, name="compaction")
+        expiring = event_expiry.run(self.store, self.cache, ttl_s=self._event_ttl_s)
+        background.start(expiring, name="event expiry")
 
     def transport(self, user: str, *groups: str, gate: object = None) -> LocalTransport:
         """A client's way in without a network, as a user."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from apiserver import compaction
+from apiserver import compaction, event_expiry
 from apiserver.core import ApiCore
 from apiserver.health import StoreHealth
 from apiserver.serve.grpc_server import GrpcServer
@@ -44,6 +44,7 @@ class Config:
         kubelet_client: certificate with which kubelets are called.
         default_toleration_s: how long new pods tolerate a node that is not ready or unreachable.
         etcd_compaction_interval_s: the least history that watches resume in and lists go on in.
+        event_ttl_s: how long an event stays after it was told last, by the cluster's clock.
         service_account_key, service_account_public: PEM files; the pair signs service-account tokens.
     """
 
@@ -60,6 +61,7 @@ class Config:
     dns_ip: str = "10.96.0.10"
     default_toleration_s: int = 300
     etcd_compaction_interval_s: float = compaction.PERIOD_S
+    event_ttl_s: float = event_expiry.TTL_S
     service_account_key: str = "/etc/podyard/pki/service-account.key"
     service_account_public: str = "/etc/podyard/pki/service-account.pub"
     log_level: str = "info"
@@ -75,6 +77,7 @@ async def main(config: Config, stop: asyncio.Event) -> None:
         dns_ip=config.dns_ip,
         default_toleration_s=config.default_toleration_s,
         compaction_interval_s=config.etcd_compaction_interval_s,
+        event_ttl_s=config.event_ttl_s,
         address=_own_address(config.name),
         port=config.rest_port,
         kubelet_tls=None if config.kubelet_client is None else _kubelet_context(config.kubelet_client),

@@ -36,6 +36,7 @@ FLAGS: Mapping[str, Mapping[str, Flag]] = {
     "apiserver": {
         "default_toleration_s": Flag(int, least=0, setting="toleration_s"),
         "etcd_compaction_interval_s": Flag(float, least=1),
+        "event_ttl_s": Flag(float, least=1),
         "log_level": _LOG_LEVEL,
     },
     "scheduler": {"scheduler_name": Flag(str), "leader_elect": Flag(bool), "log_level": _LOG_LEVEL},
