@@ -13,6 +13,7 @@ import docker
 import pytest
 
 from tests.cluster.installed import Installed
+from tests.cluster.live import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -110,7 +111,8 @@ def test_up_grows_repairs_and_touches_nothing_else(cluster: Cluster) -> None:
     assert list(addresses) == [cluster.name]
 
     assert cluster.name in cluster.run("list")
-    assert "etcd started" in cluster.run("logs", "etcd-2")
+    # By the container's first process, for which `--no-wait` does not wait.
+    eventually(lambda: "etcd started" in cluster.run("logs", "etcd-2"))
     assert "etcd-1" in cluster.run("logs", "nothing", code=4)
 
 
@@ -121,7 +123,7 @@ def test_up_ends_with_nodes_that_run_pods(cluster: Cluster) -> None:
     shown = cluster.run("status")
     assert len([line for line in shown.splitlines() if " yes " in line]) == 3
     cluster.run("kubectl", "run", "web", "--image=nginx")
-    cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
+    cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
     # kubectl's own exit code comes through.
     cluster.run("kubectl", "get", "pod", "none", code=1)
     config = cluster.run("kubeconfig")

@@ -321,7 +321,8 @@ def restarted(cluster: Cluster, core: client.CoreV1Api, namespace: str) -> str:
     assert live.kill(live.container("apiserver-1"), "apiserver")
 
     def listed() -> str:
-        with contextlib.suppress(HTTPError):
+        # None is there, or one that is not ready.
+        with contextlib.suppress(HTTPError, client.ApiException):
             return str(core.list_namespaced_config_map(namespace).metadata.resource_version)
         return ""
 
@@ -507,15 +508,17 @@ class Candidate:
         renew = lock.update
         # As when the server can't be reached.
         lock.update = lambda *arguments: not self.cut_off and renew(*arguments)
+        # Far apart, so that a server that is slow once takes no leader's lease.
         options = Config(
             lock,
-            lease_duration=3,
-            renew_deadline=2,
+            lease_duration=10,
+            renew_deadline=7,
             retry_period=1,
             onstarted_leading=lambda: self.history.append("leads"),
             onstopped_leading=lambda: self.history.append("stopped"),
         )
-        self.thread = threading.Thread(target=LeaderElection(options).run)
+        # Who follows does so for ever: where the test fails, it ends with the process.
+        self.thread = threading.Thread(target=LeaderElection(options).run, daemon=True)
         self.thread.start()
 
 

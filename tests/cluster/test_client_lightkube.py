@@ -106,9 +106,11 @@ def test_patches(client: lightkube.Client) -> None:
     assert (container.image, container.env[0].name) == ("nginx", "A")
     client.patch(Deployment.Scale, "patched", {"spec": {"replicas": 1}})
     assert client.get(Deployment.Scale, "patched").spec.replicas == 1
-    client.wait(Deployment, "patched", for_conditions=["Available"])
+    found = client.wait(Deployment, "patched", for_conditions=["Available"])
+    # From before the end: a watch that begins after it would show nothing for ever.
+    since = found.metadata.resourceVersion
     client.delete(Deployment, "patched", cascade=CascadeType.FOREGROUND)
-    for event, _ in client.watch(Deployment, fields={"metadata.name": "patched"}):
+    for event, _ in client.watch(Deployment, fields={"metadata.name": "patched"}, resource_version=since):
         if event == "DELETED":
             break
 

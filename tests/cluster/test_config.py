@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +17,7 @@ import yaml
 
 from podyard.base import clock, pki
 from podyard.base.pki import Identity
+from podyard.cluster import ports
 from tests.cluster.live import Live, docker, eventually
 from tests.cluster.terminal import Terminal
 
@@ -82,9 +83,8 @@ class Pair:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Not one that the kernel may give to an outgoing connection before the engine has it."""
+    return ports.free_port((), beginning=f"published-{uuid.uuid4().hex}")
 
 
 def containers(cluster: Live) -> dict[str, str]:
@@ -168,6 +168,9 @@ def test_containerd_trusts_the_certificates_of_the_file(pair: Pair) -> None:
     own = pki.issue(pair.authority, Identity(node, dns_names=(node,)), now_s=clock.real_now_s())
     pair.one.shell(node, 'printf %s "$0" >/tmp/registry.pem', (own.key + own.certificate).decode())
     docker("exec", "--detach", node, "python", "-c", LACKING)
+    # A pull that finds nobody there has another complaint.
+    asks = "curl -sk -o /dev/null -w '%{http_code}' https://localhost:5443/ || true"
+    eventually(lambda: pair.one.shell(node, asks), lambda code: code == "404", what="the registry answers")
     image = {"containers": [{"name": "none", "image": f"{node}:5443/company/none:1"}]}
     pair.one.apply(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"}, "spec": {**image, "nodeName": node}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_every_kind_is_made_shown_and_collected(cluster: Cluster, namespace: str
 
 
 def test_a_namespace_takes_every_kind_with_it(cluster: Cluster) -> None:
-    name = "kinds-that-go"
+    name = f"kinds-that-go-{uuid.uuid4().hex[:6]}"
     cluster.kubectl("create", "namespace", name)
     cluster.eventually(
         lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
@@ -56,12 +57,12 @@ def test_a_namespace_takes_every_kind_with_it(cluster: Cluster) -> None:
     cluster.kubectl(
         "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     )
-    cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=60s")
+    cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=100s")
     cluster.kubectl("create", "namespace", name)
     try:
         assert left(cluster, inside, name) == []
     finally:
-        cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=60s")
+        cluster.kubectl("delete", "namespace", name, "--wait=true", "--timeout=100s")
 
 
 def test_who_one_is_and_what_one_may(cluster: Cluster) -> None:

@@ -95,14 +95,13 @@ def test_pods_that_must_be_apart_are_and_one_too_many_waits_for_a_place(space: S
         f"{count} No preemption victims found for incoming pod."
     )
     assert space.refusal("late") == text
-    events = space.cluster.get(
-        "events",
-        "-n",
-        space.namespace,
-        "--field-selector",
-        "involvedObject.name=late,reason=FailedScheduling",
-    )
-    assert text in [event["message"] for event in events["items"]]
+    selector = ("--field-selector", "involvedObject.name=late,reason=FailedScheduling")
+
+    def told() -> bool:
+        events = space.cluster.get("events", "-n", space.namespace, *selector)
+        return text in [event["message"] for event in events["items"]]
+
+    space.cluster.eventually(told, "the event")
 
     # One that has no terms itself is kept out all the same, by those who are there.
     space.apply(pod("plain", "apart"))

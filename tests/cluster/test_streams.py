@@ -27,7 +27,7 @@ from tests.cluster.live import Live
 from tests.cluster.support import DEADLINE_S, Cluster
 from tests.cluster.terminal import Terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # How kubectl speaks: WebSocket since 1.31, SPDY before and when told so.
 WIRES = {
@@ -64,9 +64,10 @@ def kubectl(shared_cluster: Cluster, kubeconfig: Path) -> Iterator[Kubectl]:
         "metadata": {"name": "web"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": 80}]},
     }
+    listens = {"tcpSocket": {"port": 80}, "periodSeconds": 1}
     pods = [
         pod("box", {"name": "main"}, {"name": "other", "env": [{"name": "WHO", "value": "other"}]}),
-        pod("web", {"name": "main", "image": "nginx", "command": []}),
+        pod("web", {"name": "main", "image": "nginx", "command": [], "readinessProbe": listens}),
         pod("reader", {"name": "main", "stdin": True, "command": ["sh", "-c", READ_LINES]}),
         pod("once", {"name": "main", "command": ["true"]}, restartPolicy="Never"),
         pod("unplaced", {"name": "main"}, nodeSelector={"no": "such"}),
@@ -121,11 +122,12 @@ def test_a_terminal_has_its_size_and_a_new_one(kubectl: Kubectl, wire: str) -> N
     terminal = Terminal(command, kubectl.environment, rows=40, columns=100)
     try:
         terminal.expect("# ")
-        terminal.type("stty size\n")
-        terminal.expect("40 100")
+        # A size arrives on its own, before or after what is typed.
+        until = "while [ \"$(stty size)\" != '{0}' ]; do sleep 0.1; done; echo now-$(stty size)\n"
+        terminal.type(until.format("40 100"))
+        terminal.expect("now-40 100")
         terminal.resize(50, 120)
-        # The size arrives on its own, before or after what is typed.
-        terminal.type("while [ \"$(stty size)\" != '50 120' ]; do sleep 0.1; done; echo now-$(stty size)\n")
+        terminal.type(until.format("50 120"))
         terminal.expect("now-50 120")
         terminal.type("exit 5\n")
         assert terminal.wait() == 5

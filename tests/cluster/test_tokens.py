@@ -103,7 +103,7 @@ def test_a_pod_calls_the_api_with_its_token(live: Live, namespace: str) -> None:
     assert ask(live, path, token) == 200
     live.kubectl("-n", namespace, "delete", "pod", "caller")
     # The watch of the API server knows of it a moment later.
-    eventually(lambda: ask(live, path, token) == 401, within_s=10)
+    eventually(lambda: ask(live, path, token) == 401)
 
 
 def test_kubectl_makes_tokens_that_open_rest_and_grpc(live: Live) -> None:
