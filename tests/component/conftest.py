@@ -11,7 +11,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -24,10 +23,12 @@ import docker
 import docker.errors
 import pytest
 
+from podyard.cluster import ports
 from podyard.cluster.spec import IMAGE
 
 LABEL = "podyard.test"
 _names = itertools.count()
+_ports: set[int] = set()
 _START_S = 30.0
 
 
@@ -44,9 +45,13 @@ class EtcdServer(Protocol):
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """One for good: not one that the kernel gives to an outgoing connection while a server is down.
+
+    Clients that call a dead server over and over may even be connected with themselves on such a port.
+    """
+    port = ports.free_port(_ports, beginning=f"test-{os.getpid()}")
+    _ports.add(port)
+    return port
 
 
 def _wait_healthy(endpoint: str) -> None:

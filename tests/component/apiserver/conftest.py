@@ -32,7 +32,7 @@ async def served(request: pytest.FixtureRequest, certificates: Certificates) -> 
     async with serve(store, certificates) as running:
         yield running
         # The server learns within moments that a client has gone; then nothing may be left of it.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while running.core.cache.watcher_count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

@@ -16,7 +16,7 @@ from podyard.api.types import Pod
 from tests.component.apiserver.served import Certificates, Served, serve
 from tests.component.apiserver.streaming import Node, kubelet_client, streaming_node
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 V5 = "v5.channel.k8s.io"
 V4 = "v4.channel.k8s.io"
 BASE64 = "v4.base64.channel.k8s.io"

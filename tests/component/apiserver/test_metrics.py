@@ -15,7 +15,7 @@ from tests.component.apiserver.served import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-_SETTLE_S = 10.0
+_SETTLE_S = 30.0
 _NAMES = "/api/v1/namespaces/default/configmaps"
 _ONE = "metadata.name%3Dx"
 

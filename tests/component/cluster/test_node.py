@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,13 @@ def test_a_killed_node_comes_back_and_runs_pods(node: str) -> None:
 
 def test_orphans_are_reaped(node: str) -> None:
     run_in(node, "sh", "-c", "for i in 1 2 3; do setsid sh -c 'sleep 0.1' & done; sleep 0.5")
-    states = run_in(node, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null || true")
-    zombies = [line for line in states.splitlines() if line.rpartition(")")[2].split()[:1] == ["Z"]]
-    assert zombies == []
+
+    def zombies() -> list[str]:
+        states = run_in(node, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null || true")
+        return [line for line in states.splitlines() if line.rpartition(")")[2].split()[:1] == ["Z"]]
+
+    # Whoever has just ended is one until the first process looks; orphans that nobody reaps are so for ever.
+    end_s = time.monotonic() + 30
+    while left := zombies():
+        assert time.monotonic() < end_s, left
+        time.sleep(0.1)

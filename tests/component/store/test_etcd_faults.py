@@ -234,7 +234,7 @@ async def test_unreachable_is_called_failed_and_nothing_happens(own_etcd: Any, k
     with pytest.raises(StoreUnavailable):
         await store.update(key_prefix + "a", b"2", expected_revision=revision)
     own_etcd.start()
-    found = await within(10, lambda: store.get(key_prefix + "a"))
+    found = await within(30, lambda: store.get(key_prefix + "a"))
     assert found[0].value == b"1"
     await store.close()
 
