@@ -97,7 +97,7 @@ def affinity(net: Net, node: str) -> dict[str, set[str]]:
 
 @pytest.fixture
 def no_memory(net: Net) -> None:
-    """No Service that remembers its clients, as one that failed beside would have left."""
+    """No Service that remembers its clients, as a test that failed would have left."""
     net.kubectl("delete", "service", "sticky", "still", "--ignore-not-found")
     for node in net.nodes:
         eventually(lambda node=node: affinity(net, node), lambda sets: not sets)

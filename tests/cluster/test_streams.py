@@ -278,9 +278,16 @@ def connections(cluster: Cluster) -> dict[str, int]:
     return found
 
 
+def at_rest(cluster: Cluster) -> dict[str, int] | None:
+    """Open connections while the API server has none to a kubelet."""
+    found = connections(cluster)
+    return None if found["apiserver-1"] else found
+
+
 @wires
 def test_a_kubectl_that_is_killed_leaves_nothing(kubectl: Kubectl, cluster: Cluster, wire: str) -> None:
-    before = connections(cluster)
+    # Those of the tests before end on their own; what is left then is nobody's stream.
+    before = cluster.eventually(lambda: at_rest(cluster), "the streams of the tests before to end")
     idle = ("exec", "-i", "box", "-c", "main", "--", "cat")
     with (
         kubectl.going(*idle, env=WIRES[wire], stdin=subprocess.PIPE) as waiting,

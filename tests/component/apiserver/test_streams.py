@@ -350,6 +350,7 @@ async def test_a_client_that_goes_leaves_nothing(world: World, what: str, how: s
     url = url_of(EXEC, *COMMANDS[what], stdin=1, stdout=1)
     socket = await world.served.session.ws_connect(url, protocols=(V5,), max_msg_size=0)
     await asyncio.wait([asyncio.ensure_future(busy(world, what, socket))], timeout=2.0)
+    await world.opened()
     assert world.node.runtime.open == 1
     if how == "closes" and what != "input":
         await socket.close()
