@@ -120,8 +120,9 @@ def test_up_ends_with_nodes_that_run_pods(cluster: Cluster) -> None:
     cluster.run("up")
     assert "nothing to do" in cluster.run("up")
     # A missing or unready part would make the exit code 1.
-    shown = cluster.run("status")
-    assert len([line for line in shown.splitlines() if " yes " in line]) == 3
+    rows = [line.split() for line in cluster.run("status").splitlines()]
+    ready = {row[0]: row[3] for row in rows if len(row) == 6 and row[0] in cluster.ids()}
+    assert ready == dict.fromkeys(cluster.ids(), "yes")
     cluster.run("kubectl", "run", "web", "--image=nginx")
     cluster.run("kubectl", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
     # kubectl's own exit code comes through.
