@@ -66,7 +66,9 @@ def test_the_operator_of_the_guide_and_its_test(cluster: Cluster, tmp_path: Path
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     # It was there before.
-    assert cluster.podyard("status").returncode == 0
+    cluster.eventually(
+        lambda: cluster.podyard("status", check=False).returncode == 0, "the cluster as it was"
+    )
 
 
 def test_the_program_of_the_grpc_guide(cluster: Cluster, live: Live, namespace: str, tmp_path: Path) -> None:
