@@ -214,6 +214,7 @@ def test_explain(kubectl: Kubectl) -> None:
     old = kubectl.run("explain", "pods.spec.containers", "--output=plaintext-openapiv2")
     assert "RESOURCE: containers <[]Object>\n" in old
     assert "   ports\t<[]Object>\n" in old
+    assert "DESCRIPTION:\n     What runs; at least one." in old
 
 
 def test_who_one_is_and_what_one_may(kubectl: Kubectl) -> None:
