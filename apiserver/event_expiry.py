@@ -9,6 +9,7 @@ Source: --event-ttl of kube-apiserver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -78,15 +79,10 @@ async def run(store: Store, cache: WatchCache, *, ttl_s: float = TTL_S) -> None:
             continue
         now_s = clock.now_s()
         told = look(cache.select(table).objects, told, now_s)
-        for key, last in told.items():
-            if last.at_s <= now_s - ttl_s:
-                await _delete(store, key, last.revision)
-
-
-async def _delete(store: Store, key: str, revision: int) -> None:
-    try:
-        await store.delete(key, expected_revision=revision)
-    except RevisionMismatch:
-        pass  # told again, or gone
-    except StoreError as error:
-        _logger.warning("an event could not be deleted", key=key, error=str(error))
+        try:
+            for key, last in told.items():
+                if last.at_s <= now_s - ttl_s:
+                    with suppress(RevisionMismatch):  # told again, or gone
+                        await store.delete(key, expected_revision=last.revision)
+        except StoreError as error:  # the next look goes on
+            _logger.warning("events could not be deleted", error=str(error))

@@ -17,7 +17,6 @@ import orjson
 from apiserver.serve import openapi_proto
 from apiserver.serve.negotiate import JSON, parse_accept
 from podyard.api import descriptions, facts
-from podyard.api.descriptions import Texts
 from podyard.api.facts import FieldFact
 from podyard.api.resources import OFFERED, Resource
 
@@ -187,13 +186,12 @@ def _schemas(rows: Iterable[Resource], prefix: str) -> dict[str, Any]:
         todo += [fact for part in row.subresources.values() for fact in _messages_of(part.kind)]
     done: dict[str, Any] = {}
     kinds = _kinds()
-    texts = descriptions.read()
     while todo:
         full_name = todo.pop()
         name = _schema_name(full_name)
         if name in done:
             continue
-        done[name] = _schema(full_name, prefix, kinds, texts)
+        done[name] = _schema(full_name, prefix, kinds)
         todo.extend(_referred(full_name))
     return {f"{_patch_name()}": {"type": "object"}, **dict(sorted(done.items()))}
 
@@ -239,10 +237,8 @@ def has_fields(full_name: str) -> bool:
     return full_name not in _SPECIAL and full_name not in _LISTS_OF_STRINGS
 
 
-def _schema(
-    full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]], texts: Texts
-) -> dict[str, Any]:
-    said = _described(texts.of(full_name))
+def _schema(full_name: str, prefix: str, kinds: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    said = _described(full_name)
     if prefix == _COMPONENTS and full_name in _SPECIAL_V3:
         return _SPECIAL_V3[full_name] | said
     if full_name in _SPECIAL:
@@ -254,8 +250,8 @@ def _schema(
     fact = facts.messages().get(full_name)
     if fact is not None and fact.has_typemeta:
         for name in ("apiVersion", "kind"):
-            properties[name] = {"type": "string"} | _described(texts.of(full_name, name))
-    _add_properties(full_name, prefix, properties, required, texts)
+            properties[name] = {"type": "string"} | _described(full_name, name)
+    _add_properties(full_name, prefix, properties, required)
     schema: dict[str, Any] = {"type": "object", "properties": dict(sorted(properties.items()))} | said
     if not properties:
         del schema["properties"]
@@ -268,23 +264,22 @@ def _schema(
     return schema
 
 
-def _described(text: str) -> dict[str, Any]:
+def _described(full_name: str, field: str = "") -> dict[str, Any]:
+    text = descriptions.of(full_name, field)
     return {"description": text} if text else {}
 
 
-def _add_properties(
-    full_name: str, prefix: str, properties: dict[str, Any], required: list[str], texts: Texts
-) -> None:
+def _add_properties(full_name: str, prefix: str, properties: dict[str, Any], required: list[str]) -> None:
     for field in facts.fields().get(full_name, ()):
         if field.inline:
-            _add_properties(field.type, prefix, properties, required, texts)
+            _add_properties(field.type, prefix, properties, required)
             continue
-        properties[field.json_name] = _property(field, prefix, texts.of(full_name, field.json_name))
+        properties[field.json_name] = _property(field, prefix, _described(full_name, field.json_name))
         if field.required:
             required.append(field.json_name)
 
 
-def _property(field: FieldFact, prefix: str, text: str) -> dict[str, Any]:
+def _property(field: FieldFact, prefix: str, said: dict[str, Any]) -> dict[str, Any]:
     if field.label == "map":
         shape: dict[str, Any] = {
             "type": "object",
@@ -304,7 +299,7 @@ def _property(field: FieldFact, prefix: str, text: str) -> dict[str, Any]:
         shape["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
     if field.enum_closed and field.enum_values and field.type == "string" and field.label == "optional":
         shape["enum"] = sorted(field.enum_values)
-    shape |= _described(text)
+    shape |= said
     if prefix == _COMPONENTS and "$ref" in shape and len(shape) > 1:
         # In version 3 what stands beside a reference counts for nothing, and protobuf has no place for it.
         shape["allOf"] = [{"$ref": shape.pop("$ref")}]

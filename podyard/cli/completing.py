@@ -96,7 +96,8 @@ def parsed_words(answer: str, incomplete: str) -> list[CompletionItem]:
     are, 16 for folders. Source: ShellCompDirective of cobra.
     """
     *lines, last = answer.splitlines() or [""]
-    directive = int(last.removeprefix(":")) if last.removeprefix(":").isdecimal() else _ERROR
+    number = last.removeprefix(":")
+    directive = int(number) if number.isdecimal() else _ERROR
     if directive & _ERROR:
         return []
     if directive & _FOLDERS:

@@ -48,7 +48,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
             found = await verbs.find(target, NODES if node else COMPONENTS)
             await adopting.adopt(engine, scope.name)
             settings = StateDirectory(scope.name).settings()
-            heard = await verbs.heartbeat(found.name) if wait and node and not breaks else ""
+            heard = await verbs.heartbeat(found) if wait and not breaks else ""
             before = await verbs.condition(found.name)
             begun_s = clock.real_monotonic_s()
             with progress.step(f"{name} {found.name}"):
@@ -65,10 +65,7 @@ def _verb(name: str, *, node: bool) -> click.Command:
             if wait:
                 word = "NotReady" if breaks else "Ready"
                 with progress.step(f"waiting for {found.name} to be {word}"):
-                    if node:
-                        await verbs.until_ready(found.name, ready=not breaks, timeout_s=_WAIT_S, after=heard)
-                    else:
-                        await verbs.until_healthy(found, timeout_s=_WAIT_S)
+                    await verbs.until_ready(found, ready=not breaks, timeout_s=_WAIT_S, after=heard)
                 progress.note(f"{found.name}: {word} after {clock.real_monotonic_s() - begun_s:.0f} s")
 
         with_engine(work)

@@ -179,15 +179,21 @@ class Verbs:
         noun = "node" if short.startswith(f"{Role.WORKER.value}-") else "component"
         return f"{podyard_on(self._cluster)} {noun} {verb} {short}"
 
-    async def heartbeat(self, name: str) -> str:
-        """A node's last heartbeat, to tell a later one by; empty where nobody knows."""
+    async def heartbeat(self, found: ObservedContainer) -> str:
+        """A node's last heartbeat, to tell a later one by; empty where nobody knows, and for components."""
+        if found.role != Role.WORKER:
+            return ""
         try:
-            return (await probe(self._state, _ports(self._state)).heartbeats()).get(name, "")
+            return (await probe(self._state, _ports(self._state)).heartbeats()).get(found.name, "")
         except (Unreachable, NotFoundError):
             return ""
 
-    async def until_ready(self, name: str, *, ready: bool, timeout_s: float, after: str = "") -> None:
-        """Waits until the API server calls a node ready, or not.
+    async def until_ready(
+        self, found: ObservedContainer, *, ready: bool, timeout_s: float, after: str = ""
+    ) -> None:
+        """Waits until the API server calls a node ready, or not; a component, until it calls itself ready.
+
+        A component that was broken is not waited for: it is so at once.
 
         Args:
             after: a heartbeat; ready is only a node that has had another one since.
@@ -196,7 +202,13 @@ class Verbs:
             NotReadyError: not in time; or at once, where another verb is needed before it can be.
         """
         if ready:
-            await self._require_free(name)
+            await self._require_free(found.name)
+        if found.role == Role.WORKER:
+            await self._until_called_ready(found.name, ready=ready, timeout_s=timeout_s, after=after)
+        elif ready:
+            await self._until_healthy(found, timeout_s=timeout_s)
+
+    async def _until_called_ready(self, name: str, *, ready: bool, timeout_s: float, after: str) -> None:
         ask = probe(self._state, _ports(self._state))
 
         async def as_wanted() -> bool:
@@ -211,13 +223,7 @@ class Verbs:
         word = "Ready" if ready else "NotReady"
         await _until(as_wanted, lambda: f"{name} is not {word} after {timeout_s:g} s", timeout_s)
 
-    async def until_healthy(self, found: ObservedContainer, *, timeout_s: float) -> None:
-        """Waits until a component calls itself ready.
-
-        Raises:
-            NotReadyError: not in time, with what it lacked; or at once, where another verb is needed before.
-        """
-        await self._require_free(found.name)
+    async def _until_healthy(self, found: ObservedContainer, *, timeout_s: float) -> None:
         lacking = ""
 
         async def healthy() -> bool:

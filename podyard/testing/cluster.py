@@ -116,15 +116,12 @@ class AsyncMachine:
         async def work(engine: Engine) -> None:
             verbs = Verbs(engine, self._cluster.name)
             found = await verbs.find(self.name, self._roles)
-            node = found.role == Role.WORKER
-            before = await verbs.heartbeat(found.name) if wait and node and ready else ""
+            before = await verbs.heartbeat(found) if wait and ready else ""
             await verb(verbs, found.name)
-            if wait and node:
-                deadline_s = _VERB_DEADLINE_S + self._cluster.node_grace_s
-                await verbs.until_ready(found.name, ready=ready, timeout_s=deadline_s, after=before)
-            elif wait and ready:
-                # Another part that was broken is so when the verb returns.
-                await verbs.until_healthy(found, timeout_s=_VERB_DEADLINE_S)
+            if wait:
+                grace_s = self._cluster.node_grace_s if found.role == Role.WORKER else 0.0
+                deadline_s = _VERB_DEADLINE_S + grace_s
+                await verbs.until_ready(found, ready=ready, timeout_s=deadline_s, after=before)
 
         await self._cluster.with_engine(work)
 

@@ -19,7 +19,7 @@ from tests.cluster import foreign
 from tests.cluster.installed import Installed, install
 from tests.cluster.kubectls import Kubectl
 from tests.cluster.live import Live
-from tests.cluster.support import Cluster
+from tests.cluster.support import Cluster, brought_up
 
 
 @pytest.fixture(scope="session")
@@ -50,12 +50,8 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     if name:
         yield Cluster(name, None)
         return
-    cluster = Cluster(f"shared-{os.getpid()}", Path(tmp_path_factory.mktemp("data")))
-    try:
-        cluster.podyard("up", "--build")
+    with brought_up(f"shared-{os.getpid()}", tmp_path_factory.mktemp("data"), "--build") as cluster:
         yield cluster
-    finally:
-        cluster.podyard("down", check=False)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,17 @@ import docker
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
+
+
+@contextmanager
+def brought_up(name: str, data: Path, *options: str, input: str | None = None) -> Iterator[Cluster]:
+    """A cluster of a test's own by `podyard up` with these options, gone afterwards."""
+    cluster = Cluster(name, data)
+    try:
+        cluster.podyard("up", *options, input=input)
+        yield cluster
+    finally:
+        cluster.podyard("down", check=False)
 
 
 class Cluster:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -41,25 +42,24 @@ class Cluster:
         assert done.returncode == code, done.stdout
         return done.stdout
 
+    @property
+    def label(self) -> dict[str, str]:
+        return {"label": f"podyard.cluster={self.name}"}
+
+    def containers(self) -> list[Any]:
+        """In any state."""
+        return list(self.engine.containers.list(all=True, ignore_removed=True, filters=self.label))
+
     def states(self) -> dict[str, str]:
-        rows = self.engine.containers.list(
-            all=True, ignore_removed=True, filters={"label": f"podyard.cluster={self.name}"}
-        )
-        return {row.name.removeprefix(f"{self.name}-"): row.status for row in rows}
+        return {row.name.removeprefix(f"{self.name}-"): row.status for row in self.containers()}
 
     def ids(self) -> dict[str, str]:
-        rows = self.engine.containers.list(
-            all=True, ignore_removed=True, filters={"label": f"podyard.cluster={self.name}"}
-        )
-        return {row.name: row.id for row in rows}
+        return {row.name: row.id for row in self.containers()}
 
     def leftovers(self) -> list[str]:
-        label = {"label": f"podyard.cluster={self.name}"}
-        found = [
-            row.name for row in self.engine.containers.list(all=True, ignore_removed=True, filters=label)
-        ]
-        found += [row.name for row in self.engine.volumes.list(filters=label)]
-        found += [row.name for row in self.engine.networks.list(filters=label)]
+        found = [row.name for row in self.containers()]
+        found += [row.name for row in self.engine.volumes.list(filters=self.label)]
+        found += [row.name for row in self.engine.networks.list(filters=self.label)]
         return found
 
 

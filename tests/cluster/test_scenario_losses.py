@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ from tests.cluster.scenario import (
     service,
     staying,
 )
-from tests.cluster.support import Cluster
+from tests.cluster.support import Cluster, brought_up
 
 REAL_TIMES = bool(os.environ.get("PODYARD_REAL_TIMES"))
 GRACE_S, TOLERATION_S = (50, 300) if REAL_TIMES else (15, 10)
@@ -38,13 +37,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + GRACE_S + TOLERATION_S
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes."""
-    cluster = Cluster(f"lossy-{os.getpid()}", Path(tmp_path_factory.mktemp("data")))
     settings = ("--node-grace-seconds", str(GRACE_S), "--toleration-seconds", str(TOLERATION_S))
-    try:
-        cluster.podyard("up", "--build", "--nodes", "3", *(() if REAL_TIMES else settings))
+    options = ("--build", "--nodes", "3", *(() if REAL_TIMES else settings))
+    with brought_up(f"lossy-{os.getpid()}", tmp_path_factory.mktemp("data"), *options) as cluster:
         yield cluster
-    finally:
-        cluster.podyard("down", check=False)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from apiserver import compaction
 from tests.cluster import scenario, soak
 from tests.cluster.kubectls import Kubectl
 from tests.cluster.live import Live, eventually, leftovers
-from tests.cluster.support import Cluster
+from tests.cluster.support import Cluster, brought_up
 
 MINUTES = float(os.environ.get("PODYARD_SOAK_MINUTES", "3"))
 
@@ -38,12 +38,9 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         "kind": "Cluster",
         "components": {"apiserver": {"etcd_compaction_interval_s": HISTORY_S}},
     }
-    cluster = Cluster(f"soak-{os.getpid()}", Path(tmp_path_factory.mktemp("data")))
-    try:
-        cluster.podyard("up", "--config", "-", input=json.dumps(wish))
+    data = tmp_path_factory.mktemp("data")
+    with brought_up(f"soak-{os.getpid()}", data, "--config", "-", input=json.dumps(wish)) as cluster:
         yield cluster
-    finally:
-        cluster.podyard("down", check=False)
 
 
 def round_of(live: Live, kubectl: Kubectl) -> None:

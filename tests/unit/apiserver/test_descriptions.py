@@ -45,13 +45,12 @@ def reached() -> Iterator[str]:
 
 @pytest.mark.parametrize("message", sorted(reached()))
 def test_every_field_of_what_is_acted_on_has_a_text(message: str) -> None:
-    texts = descriptions.read()
-    assert texts.of(message)
+    assert descriptions.of(message)
     if openapi.has_fields(message):
         names = [field.json_name for field in facts.fields()[message] if not field.inline]
         if facts.messages()[message].has_typemeta:
             names += ["apiVersion", "kind"]
-        assert [name for name in names if not texts.of(message, name)] == []
+        assert [name for name in names if not descriptions.of(message, name)] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['message'].rpartition('.')[2]}.{row['field']}")
@@ -77,11 +76,10 @@ def test_documents_carry_the_texts(path: str, part: tuple[str, ...]) -> None:
     schemas: Any = orjson.loads(made.body)
     for name in part:
         schemas = schemas[name]
-    texts = descriptions.read()
     pod = schemas["io.k8s.api.core.v1.Pod"]
-    assert pod["description"] == texts.of("k8s.io.api.core.v1.Pod")
+    assert pod["description"] == descriptions.of("k8s.io.api.core.v1.Pod")
     # Beside a reference too.
-    assert pod["properties"]["spec"]["description"] == texts.of("k8s.io.api.core.v1.Pod", "spec")
-    assert pod["properties"]["kind"]["description"] == texts.of("k8s.io.api.core.v1.Pod", "kind")
+    assert pod["properties"]["spec"]["description"] == descriptions.of("k8s.io.api.core.v1.Pod", "spec")
+    assert pod["properties"]["kind"]["description"] == descriptions.of("k8s.io.api.core.v1.Pod", "kind")
     items = schemas["io.k8s.api.core.v1.PodList"]["properties"]["items"]
-    assert items["description"] == texts.of("k8s.io.api.core.v1.PodList", "items")
+    assert items["description"] == descriptions.of("k8s.io.api.core.v1.PodList", "items")

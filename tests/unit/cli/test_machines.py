@@ -81,7 +81,7 @@ def node(engine, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(machines, "with_engine", lambda work: asyncio.run(work(engine)))
 
-    async def heartbeat(_: Verbs, name: str) -> str:
+    async def heartbeat(_: Verbs, found: ObservedContainer) -> str:
         return "12:00:00"
 
     monkeypatch.setattr(Verbs, "heartbeat", heartbeat)
@@ -92,8 +92,10 @@ def node(engine, tmp_path, monkeypatch):
 def run(node, monkeypatch):
     """The lines of what it says; waiting leaves one."""
 
-    async def until_ready(_: Verbs, name: str, *, ready: bool, timeout_s: float, after: str) -> None:
-        machines.click.echo(f"waits for {name}: {ready} {after}".rstrip(), err=True)
+    async def until_ready(
+        _: Verbs, found: ObservedContainer, *, ready: bool, timeout_s: float, after: str
+    ) -> None:
+        machines.click.echo(f"waits for {found.name}: {ready} {after}".rstrip(), err=True)
 
     monkeypatch.setattr(Verbs, "until_ready", until_ready)
     return lambda *words: node(*words).output.splitlines()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
 from podyard.base import clock
@@ -11,6 +9,7 @@ from podyard.cluster import bringup
 from podyard.cluster.errors import NotReadyError
 from podyard.cluster.plan import ObservedContainer
 from podyard.cluster.rest import Unreachable
+from tests.unit.cluster.notes import Notes
 
 SERVER, NODE = "demo-apiserver-1", "demo-worker-1"
 
@@ -79,23 +78,6 @@ async def test_what_runs_is_told_when_time_is_up_with_the_last_complaint() -> No
     assert told.hint == f"see: podyard --name demo logs {SERVER}; podyard --name demo up goes on from here"
 
 
-class Told:
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-    def step(self, text: str) -> nullcontext[None]:
-        self.lines.append(text)
-        return nullcontext()
-
-    def detail(self, text: str) -> None:
-        raise AssertionError(text)
-
-
 @pytest.mark.parametrize(
     ("clusters", "said", "removed"),
     [
@@ -117,6 +99,6 @@ async def test_the_registry_goes_with_the_last_cluster(clusters, said, removed) 
         async def remove_volume(self, name: str) -> None:
             did.append(f"volume {name}")
 
-    told = Told()
+    told = Notes()
     await bringup.remove_registry(Host(), told)  # type: ignore[arg-type]
-    assert (told.lines, did) == ([said], removed)
+    assert ([*told.steps, *told.notes], did) == ([said], removed)
